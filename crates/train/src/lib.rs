@@ -1,0 +1,1 @@
+//! Objectives, E-step sampling, the feature cache and the training loop.

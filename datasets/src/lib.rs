@@ -1,0 +1,1 @@
+//! Readers of the official benchmark files and the chart generator.

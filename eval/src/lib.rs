@@ -1,0 +1,1 @@
+//! The measuring harness: benchmarks, metrics, scoring and reports.

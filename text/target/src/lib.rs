@@ -1,0 +1,24 @@
+//! Target models: the LLaMA family and LLaVA, with a key/value cache, tree masks and taps. It knows no draft.
+
+pub mod attention;
+pub mod cache;
+pub mod config;
+pub mod layer;
+pub mod linear;
+pub mod llama;
+pub mod llava;
+pub mod load;
+pub mod mask;
+pub mod rope;
+pub mod served;
+pub mod target;
+
+pub use cache::KvCache;
+pub use config::{LlamaConfig, RopeConfig};
+pub use linear::Projection;
+pub use llama::{Llama, Pass};
+pub use llava::Llava;
+pub use mask::Mask;
+pub use rope::Rope;
+pub use served::ServedTarget;
+pub use target::{Prompt, PromptRows, Target};

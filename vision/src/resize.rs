@@ -1,0 +1,1 @@
+//! `bicubic` as PIL does it, in fixed point.
