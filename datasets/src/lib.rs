@@ -1,1 +1,3 @@
 //! Readers of the official benchmark files and the chart generator.
+
+pub mod charts;
