@@ -12,6 +12,6 @@ pub mod progress;
 pub mod tokenizer;
 
 pub use chat::{ChatTemplate, Message, Role};
-pub use checkpoint::Checkpoint;
+pub use checkpoint::{Checkpoint, save_safetensors};
 pub use error::{Error, Result};
 pub use tokenizer::{TokenStream, Tokenizer};

@@ -1,9 +1,18 @@
 //! Grouped-query attention with RoPE, a cache and explicit masks; shared by targets and drafts.
 
 use burn::prelude::*;
+use burn::tensor::DType;
+use burn::tensor::activation::softmax;
 use sightdraft_core::{Checkpoint, Result};
 
-use crate::{KvCache, Projection};
+use crate::{KvCache, LlamaConfig, Projection, Rope};
+
+/// Query rows scored at once when autodiff is off, so that a long prompt's scores never stand in memory all together.
+const CHUNK: usize = 512;
+
+/// What a blocked score becomes: so low that its weight is exactly 0, yet finite, so that a row with nothing to see gives
+/// no NaN.
+const BLOCKED: f32 = -1e30;
 
 /// Multi-head attention of the LLaMA family. The input width may differ from H (EAGLE-3 feeds 2H).
 #[derive(Module, Debug)]
@@ -25,38 +34,121 @@ pub struct Attention {
 }
 
 impl Attention {
-    /// Reads `{prefix}.{q,k,v,o}_proj`; `input` is the width of what is attended from (H, or 2H in EAGLE-3).
+    /// Reads `{prefix}.{q,k,v,o}_proj`; `input` is the width of what is attended from (H, or 2H in EAGLE-3). Biases are
+    /// taken where the checkpoint has them.
+    ///
+    /// # Errors
+    /// A missing tensor or another shape.
     pub fn load(
-        _checkpoint: &Checkpoint,
-        _prefix: &str,
-        _input: usize,
-        _config: &crate::LlamaConfig,
-        _device: &Device,
+        checkpoint: &Checkpoint,
+        prefix: &str,
+        input: usize,
+        config: &LlamaConfig,
+        device: &Device,
     ) -> Result<Self> {
-        todo!()
+        let read = |name: &str, input: usize, output: usize| {
+            let name = format!("{prefix}.{name}");
+            let bias = checkpoint.has(&format!("{name}.bias"));
+            Projection::load(checkpoint, &name, input, output, bias, device)
+        };
+        let (queries, keys) = widths(config);
+        Ok(Self {
+            q_proj: read("q_proj", input, queries)?,
+            k_proj: read("k_proj", input, keys)?,
+            v_proj: read("v_proj", input, keys)?,
+            o_proj: read("o_proj", queries, config.hidden_size)?,
+            heads: config.num_attention_heads,
+            kv_heads: config.num_key_value_heads,
+            head_dim: config.head_dim,
+        })
+    }
+
+    /// A fresh layer without biases, normal with standard deviation `std`; `input` as in [`Attention::load`].
+    pub fn init(input: usize, config: &LlamaConfig, std: f64, device: &Device) -> Self {
+        let fresh = |input, output| Projection::init(input, output, false, std, device);
+        let (queries, keys) = widths(config);
+        Self {
+            q_proj: fresh(input, queries),
+            k_proj: fresh(input, keys),
+            v_proj: fresh(input, keys),
+            o_proj: fresh(queries, config.hidden_size),
+            heads: config.num_attention_heads,
+            kv_heads: config.num_key_value_heads,
+            head_dim: config.head_dim,
+        }
     }
 
     /// Post-RoPE queries `[B, heads, n, d]`, keys and values `[B, kv_heads, n, d]` of `x` `[B, n, input]`.
-    pub fn project(&self, _x: Tensor<3>, _angles: &(Tensor<4>, Tensor<4>)) -> (Tensor<4>, Tensor<4>, Tensor<4>) {
-        todo!()
+    pub fn project(&self, x: Tensor<3>, angles: &(Tensor<4>, Tensor<4>)) -> (Tensor<4>, Tensor<4>, Tensor<4>) {
+        let [batch, n, _] = x.dims();
+        let split = |rows: Tensor<3>, heads: usize| rows.reshape([batch, n, heads, self.head_dim]).swap_dims(1, 2);
+        let q = split(self.q_proj.forward(x.clone()), self.heads);
+        let k = split(self.k_proj.forward(x.clone()), self.kv_heads);
+        let v = split(self.v_proj.forward(x), self.kv_heads);
+        (Rope::apply(q, angles), Rope::apply(k, angles), v)
     }
 
     /// softmax(q k^T / sqrt(d)) v with true = blocked, then the output projection: `[B, n, H]`. Keys and values are not
     /// repeated: the query heads of a group become rows. A fully blocked row gives zeros, never NaN. Queries are handled in
     /// chunks, so memory grows with n * chunk, when autodiff is off.
-    pub fn attend(&self, _q: Tensor<4>, _k: Tensor<4>, _v: Tensor<4>, _blocked: Option<Tensor<4, Bool>>) -> Tensor<3> {
-        todo!()
+    ///
+    /// # Shapes
+    /// q `[B, heads, n, d]`, k and v `[B, kv_heads, t, d]`, blocked `[B or 1, 1, n, t]`.
+    pub fn attend(&self, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, blocked: Option<Tensor<4, Bool>>) -> Tensor<3> {
+        let [batch, heads, n, width] = q.dims();
+        let q = q * (self.head_dim as f64).powf(-0.5);
+        let keys = k.swap_dims(2, 3);
+        let mixed = if n <= CHUNK || q.device().is_autodiff() {
+            mix(q, keys, v, blocked)
+        } else {
+            let chunks = (0..n).step_by(CHUNK).map(|start| {
+                let rows = CHUNK.min(n - start);
+                let blocked = blocked.clone().map(|mask| mask.narrow(2, start, rows));
+                mix(q.clone().narrow(2, start, rows), keys.clone(), v.clone(), blocked)
+            });
+            Tensor::cat(chunks.collect(), 2)
+        };
+        self.o_proj.forward(mixed.swap_dims(1, 2).reshape([batch, n, heads * width]))
     }
 
     /// project, append to the cache's `layer`, attend.
     pub fn forward(
         &self,
-        _x: Tensor<3>,
-        _angles: &(Tensor<4>, Tensor<4>),
-        _blocked: Option<Tensor<4, Bool>>,
-        _cache: &mut KvCache,
-        _layer: usize,
+        x: Tensor<3>,
+        angles: &(Tensor<4>, Tensor<4>),
+        blocked: Option<Tensor<4, Bool>>,
+        cache: &mut KvCache,
+        layer: usize,
     ) -> Tensor<3> {
-        todo!()
+        let (q, k, v) = self.project(x, angles);
+        let (keys, values) = cache.append(layer, k, v);
+        self.attend(q, keys, values, blocked)
     }
+}
+
+/// Widths of all query heads and of all key heads.
+fn widths(config: &LlamaConfig) -> (usize, usize) {
+    (config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim)
+}
+
+/// Scores, softmax and the weighted sum of values of some query rows: `[B, heads, rows, d]`. `keys` is `[B, kv_heads, d, t]`.
+fn mix(q: Tensor<4>, keys: Tensor<4>, values: Tensor<4>, blocked: Option<Tensor<4, Bool>>) -> Tensor<4> {
+    let [batch, heads, rows, width] = q.dims();
+    let kv_heads = keys.dims()[1];
+    let group = heads / kv_heads;
+    let q = q.reshape([batch, kv_heads, group * rows, width]);
+    let dtype = q.dtype();
+    let mut scores = q.matmul(keys).cast(DType::F32);
+    let mut awake = None;
+    if let Some(blocked) = blocked {
+        // Row r of head h of a group is row h * rows + r: the mask repeats as a whole.
+        let blocked = blocked.repeat_dim(2, group);
+        awake = Some(blocked.clone().all_dim(3).bool_not().float().cast(dtype));
+        scores = scores + blocked.float().cast(DType::F32) * BLOCKED;
+    }
+    let mut mixed = softmax(scores, 3).cast(dtype).matmul(values);
+    if let Some(awake) = awake {
+        mixed = mixed * awake;
+    }
+    mixed.reshape([batch, heads, rows, width])
 }

@@ -1,13 +1,15 @@
 //! One decoder layer, and the gated MLP that drafts share.
 
-use burn::nn::RmsNorm;
+use burn::module::Param;
+use burn::nn::{RmsNorm, RmsNormConfig};
 use burn::prelude::*;
+use burn::tensor::activation::silu;
 use sightdraft_core::{Checkpoint, Result};
 
 use crate::attention::Attention;
-use crate::{LlamaConfig, Projection};
+use crate::{KvCache, LlamaConfig, Projection};
 
-/// down(silu(gate(x)) * up(x)).
+/// down(silu(gate(x)) * up(x)) (Shazeer 2020).
 #[derive(Module, Debug)]
 pub struct GatedMlp {
     /// Gate.
@@ -19,14 +21,37 @@ pub struct GatedMlp {
 }
 
 impl GatedMlp {
-    /// Reads `{prefix}.{gate,up,down}_proj`.
-    pub fn load(_checkpoint: &Checkpoint, _prefix: &str, _config: &LlamaConfig, _device: &Device) -> Result<Self> {
-        todo!()
+    /// Reads `{prefix}.{gate,up,down}_proj`. Biases are taken where the checkpoint has them.
+    ///
+    /// # Errors
+    /// A missing tensor or another shape.
+    pub fn load(checkpoint: &Checkpoint, prefix: &str, config: &LlamaConfig, device: &Device) -> Result<Self> {
+        let read = |name: &str, input: usize, output: usize| {
+            let name = format!("{prefix}.{name}");
+            let bias = checkpoint.has(&format!("{name}.bias"));
+            Projection::load(checkpoint, &name, input, output, bias, device)
+        };
+        Ok(Self {
+            gate_proj: read("gate_proj", config.hidden_size, config.intermediate_size)?,
+            up_proj: read("up_proj", config.hidden_size, config.intermediate_size)?,
+            down_proj: read("down_proj", config.intermediate_size, config.hidden_size)?,
+        })
+    }
+
+    /// A fresh MLP without biases, normal with standard deviation `std`.
+    pub fn init(config: &LlamaConfig, std: f64, device: &Device) -> Self {
+        let fresh = |input, output| Projection::init(input, output, false, std, device);
+        Self {
+            gate_proj: fresh(config.hidden_size, config.intermediate_size),
+            up_proj: fresh(config.hidden_size, config.intermediate_size),
+            down_proj: fresh(config.intermediate_size, config.hidden_size),
+        }
     }
 
     /// `[.., H] -> [.., H]`.
-    pub fn forward<const D: usize>(&self, _x: Tensor<D>) -> Tensor<D> {
-        todo!()
+    pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        let gate = silu(self.gate_proj.forward(x.clone()));
+        self.down_proj.forward(gate * self.up_proj.forward(x))
     }
 }
 
@@ -43,7 +68,57 @@ pub struct DecoderLayer {
     pub mlp: GatedMlp,
 }
 
+impl DecoderLayer {
+    /// Reads the layer whose tensors start with `prefix` (`model.layers.3`).
+    ///
+    /// # Errors
+    /// A missing tensor or another shape.
+    pub fn load(checkpoint: &Checkpoint, prefix: &str, config: &LlamaConfig, device: &Device) -> Result<Self> {
+        let width = config.hidden_size;
+        let norm = |name: &str| load_norm(checkpoint, &format!("{prefix}.{name}"), width, config.rms_norm_eps, device);
+        Ok(Self {
+            input_layernorm: norm("input_layernorm")?,
+            self_attn: Attention::load(checkpoint, &format!("{prefix}.self_attn"), width, config, device)?,
+            post_attention_layernorm: norm("post_attention_layernorm")?,
+            mlp: GatedMlp::load(checkpoint, &format!("{prefix}.mlp"), config, device)?,
+        })
+    }
+
+    /// A fresh layer, normal with standard deviation `std`, norms at one.
+    pub fn init(config: &LlamaConfig, std: f64, device: &Device) -> Self {
+        Self {
+            input_layernorm: init_norm(config, device),
+            self_attn: Attention::init(config.hidden_size, config, std, device),
+            post_attention_layernorm: init_norm(config, device),
+            mlp: GatedMlp::init(config, std, device),
+        }
+    }
+
+    /// `[B, n, H] -> [B, n, H]`; keys and values go to the cache's `layer`.
+    pub fn forward(
+        &self,
+        x: Tensor<3>,
+        angles: &(Tensor<4>, Tensor<4>),
+        blocked: Option<Tensor<4, Bool>>,
+        cache: &mut KvCache,
+        layer: usize,
+    ) -> Tensor<3> {
+        let attended = self.self_attn.forward(self.input_layernorm.forward(x.clone()), angles, blocked, cache, layer);
+        let x = x + attended;
+        x.clone() + self.mlp.forward(self.post_attention_layernorm.forward(x))
+    }
+}
+
 /// Reads an RMS norm `{name}.weight` `[width]`.
-pub fn load_norm(_checkpoint: &Checkpoint, _name: &str, _width: usize, _eps: f64, _device: &Device) -> Result<RmsNorm> {
-    todo!()
+///
+/// # Errors
+/// A missing tensor or another shape.
+pub fn load_norm(checkpoint: &Checkpoint, name: &str, width: usize, eps: f64, device: &Device) -> Result<RmsNorm> {
+    let gamma = checkpoint.tensor(&format!("{name}.weight"), [width], checkpoint.dtype(), device)?;
+    Ok(RmsNorm { gamma: Param::from_tensor(gamma), epsilon: eps })
+}
+
+/// A fresh RMS norm of width H, all ones.
+pub fn init_norm(config: &LlamaConfig, device: &Device) -> RmsNorm {
+    RmsNormConfig::new(config.hidden_size).with_epsilon(config.rms_norm_eps).init(device)
 }

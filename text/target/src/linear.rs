@@ -1,6 +1,7 @@
 //! A linear layer in Hugging Face's terms. One place, so that a faster kernel for few rows can stand in its stead.
 
-use burn::nn::Linear;
+use burn::module::Param;
+use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::prelude::*;
 use sightdraft_core::{Checkpoint, Result};
 
@@ -12,21 +13,35 @@ pub struct Projection {
 }
 
 impl Projection {
-    /// Reads `{name}.weight` `[out, in]` and, with `bias`, `{name}.bias` `[out]`.
+    /// Reads `{name}.weight` `[out, in]` and, with `bias`, `{name}.bias` `[out]`, in the checkpoint's
+    /// [`dtype`](Checkpoint::dtype). The weight is transposed while it is copied, so that the matrix product reads it row
+    /// by row and no second copy is ever held.
+    ///
+    /// # Errors
+    /// A missing tensor or another shape.
     pub fn load(
-        _checkpoint: &Checkpoint,
-        _name: &str,
-        _input: usize,
-        _output: usize,
-        _bias: bool,
-        _device: &Device,
+        checkpoint: &Checkpoint,
+        name: &str,
+        input: usize,
+        output: usize,
+        bias: bool,
+        device: &Device,
     ) -> Result<Self> {
-        todo!()
+        let dtype = checkpoint.dtype();
+        let weight = checkpoint.transposed(&format!("{name}.weight"), [output, input], dtype, device)?;
+        let bias = match bias {
+            true => Some(checkpoint.tensor(&format!("{name}.bias"), [output], dtype, device)?),
+            false => None,
+        };
+        Ok(Self { inner: Linear { weight: Param::from_tensor(weight), bias: bias.map(Param::from_tensor) } })
     }
 
     /// A fresh layer, normal with standard deviation `std`, no bias unless asked for (zeros).
-    pub fn init(_input: usize, _output: usize, _bias: bool, _std: f64, _device: &Device) -> Self {
-        todo!()
+    pub fn init(input: usize, output: usize, bias: bool, std: f64, device: &Device) -> Self {
+        let initializer = Initializer::Normal { mean: 0.0, std };
+        let mut inner = LinearConfig::new(input, output).with_bias(false).with_initializer(initializer).init(device);
+        inner.bias = bias.then(|| Initializer::Zeros.init([output], device));
+        Self { inner }
     }
 
     /// Applies the layer to the last dimension.

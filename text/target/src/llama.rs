@@ -1,10 +1,13 @@
 //! The LLaMA decoder.
 
-use burn::nn::{Embedding, RmsNorm};
+use burn::nn::{Embedding, EmbeddingConfig, Initializer, RmsNorm};
 use burn::prelude::*;
 
-use crate::layer::DecoderLayer;
+use crate::layer::{DecoderLayer, init_norm};
 use crate::{KvCache, LlamaConfig, Mask, Projection, Rope};
+
+/// Standard deviation of fresh weights: the family's `initializer_range`.
+const INIT_STD: f64 = 0.02;
 
 /// A LLaMA-family language model.
 #[derive(Module, Debug)]
@@ -35,36 +38,75 @@ pub struct Pass {
 }
 
 impl Llama {
-    /// A random model (training from scratch, tests).
-    pub fn init(_config: &LlamaConfig, _device: &Device) -> Self {
-        todo!()
+    /// A random model (training from scratch, tests): weights normal with standard deviation 0.02, norms at one.
+    pub fn init(config: &LlamaConfig, device: &Device) -> Self {
+        let (vocabulary, width) = (config.vocab_size, config.hidden_size);
+        let initializer = Initializer::Normal { mean: 0.0, std: INIT_STD };
+        let head = || Projection::init(width, vocabulary, false, INIT_STD, device);
+        Self {
+            embed_tokens: EmbeddingConfig::new(vocabulary, width).with_initializer(initializer).init(device),
+            layers: (0..config.num_hidden_layers).map(|_| DecoderLayer::init(config, INIT_STD, device)).collect(),
+            norm: init_norm(config, device),
+            lm_head: (!config.tie_word_embeddings).then(head),
+            config: config.clone(),
+            rope: Rope::new(&config.rope, config.head_dim),
+        }
     }
 
     /// Embeddings of `ids` `[B, n]` -> `[B, n, H]`.
-    pub fn embed(&self, _ids: Tensor<2, Int>) -> Tensor<3> {
-        todo!()
+    pub fn embed(&self, ids: Tensor<2, Int>) -> Tensor<3> {
+        self.embed_tokens.forward(ids)
     }
 
     /// Runs `embeds` `[B, n, H]` behind the cache. `positions` is `[B or 1][n]`; `taps` are indices into HF
     /// `hidden_states`: 0 = embeddings, k = output of layer k-1 (= input of layer k), N = after the final norm.
+    ///
+    /// # Panics
+    /// Positions or a mask of another size than the rows, a tap above N.
     pub fn forward(
         &self,
-        _embeds: Tensor<3>,
-        _positions: &[Vec<usize>],
-        _mask: &Mask,
-        _cache: &mut KvCache,
-        _taps: &[usize],
+        embeds: Tensor<3>,
+        positions: &[Vec<usize>],
+        mask: &Mask,
+        cache: &mut KvCache,
+        taps: &[usize],
     ) -> Pass {
-        todo!()
+        let n = embeds.dims()[1];
+        assert!(positions.iter().all(|row| row.len() == n), "one position per row");
+        assert!(taps.iter().all(|tap| *tap <= self.layers.len()), "a tap lies beyond the last layer");
+        let device = embeds.device();
+        let angles = self.rope.angles(positions, &device);
+        let blocked = mask.blocked(n, cache.len(), &device);
+        let mut tapped: Vec<Option<Tensor<3>>> = vec![None; taps.len()];
+        let mut hidden = embeds;
+        for (index, layer) in self.layers.iter().enumerate() {
+            keep(&mut tapped, taps, index, &hidden);
+            hidden = layer.forward(hidden, &angles, blocked.clone(), cache, index);
+        }
+        cache.advance(n);
+        let hidden = self.norm.forward(hidden);
+        keep(&mut tapped, taps, self.layers.len(), &hidden);
+        let tapped: Vec<Tensor<3>> = tapped.into_iter().flatten().collect();
+        Pass { hidden, taps: (!tapped.is_empty()).then(|| Tensor::cat(tapped, 2)) }
     }
 
     /// Vocabulary logits `[B, n, V]` of final hidden states; pass only the rows that are needed.
-    pub fn logits(&self, _hidden: Tensor<3>) -> Tensor<3> {
-        todo!()
+    pub fn logits(&self, hidden: Tensor<3>) -> Tensor<3> {
+        match &self.lm_head {
+            Some(head) => head.forward(hidden),
+            None => burn::tensor::module::linear(hidden, self.embed_tokens.weight.val().transpose(), None),
+        }
     }
 
     /// An empty cache of this model's shape.
     pub fn new_cache(&self) -> KvCache {
         KvCache::new(self.config.num_hidden_layers)
+    }
+}
+
+/// Stores hidden state `index` wherever it was asked for.
+fn keep(tapped: &mut [Option<Tensor<3>>], taps: &[usize], index: usize, hidden: &Tensor<3>) {
+    for (slot, _) in tapped.iter_mut().zip(taps).filter(|(_, tap)| **tap == index) {
+        *slot = Some(hidden.clone());
     }
 }

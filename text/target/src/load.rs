@@ -1,21 +1,48 @@
 //! Reading targets from a Hugging Face directory, weights moved tensor by tensor.
+//!
+//! Peak memory is the weights in the chosen dtype plus one tensor: mapped pages of a shard are given back as soon as its
+//! tensor is copied. `cargo bench -p sightdraft-target --bench load_peak` measures it on a generated checkpoint.
 
 use std::path::Path;
 
+use burn::module::Param;
+use burn::nn::Embedding;
 use burn::tensor::Device;
 use sightdraft_core::{Checkpoint, Result};
 
-use crate::{Llama, LlamaConfig, Llava, Target};
+use crate::layer::{DecoderLayer, load_norm};
+use crate::{Llama, LlamaConfig, Llava, Projection, Rope, Target};
 
-/// Reads a LLaMA whose tensors start with `prefix` (`""`, `"language_model."`, ..).
+/// Reads a LLaMA whose tensors start with `model_prefix` (`"model."`, `"language_model.model."`, ..) and whose head is the
+/// tensor `{head}.weight` (`"lm_head"`, ..), in the checkpoint's [`dtype`](Checkpoint::dtype). A head that is absent where
+/// the config does not tie it is an error.
+///
+/// # Errors
+/// A missing tensor or another shape.
 pub fn load_llama(
-    _checkpoint: &Checkpoint,
-    _config: &LlamaConfig,
-    _model_prefix: &str,
-    _head: &str,
-    _device: &Device,
+    checkpoint: &Checkpoint,
+    config: &LlamaConfig,
+    model_prefix: &str,
+    head: &str,
+    device: &Device,
 ) -> Result<Llama> {
-    todo!()
+    let (vocabulary, width) = (config.vocab_size, config.hidden_size);
+    let embedding = format!("{model_prefix}embed_tokens.weight");
+    let weight = checkpoint.tensor(&embedding, [vocabulary, width], checkpoint.dtype(), device)?;
+    let layer = |i| DecoderLayer::load(checkpoint, &format!("{model_prefix}layers.{i}"), config, device);
+    let layers = (0..config.num_hidden_layers).map(layer).collect::<Result<_>>()?;
+    let lm_head = match config.tie_word_embeddings {
+        true => None,
+        false => Some(Projection::load(checkpoint, head, width, vocabulary, false, device)?),
+    };
+    Ok(Llama {
+        embed_tokens: Embedding { weight: Param::from_tensor(weight) },
+        layers,
+        norm: load_norm(checkpoint, &format!("{model_prefix}norm"), width, config.rms_norm_eps, device)?,
+        lm_head,
+        rope: Rope::new(&config.rope, config.head_dim),
+        config: config.clone(),
+    })
 }
 
 /// Reads a LLaVA directory, both tensor naming schemes (before and after transformers 4.52).

@@ -1,6 +1,6 @@
 //! Which earlier rows a row may see.
 
-use burn::tensor::{Bool, Device, Tensor};
+use burn::tensor::{Bool, Device, Tensor, TensorData};
 
 /// Attention pattern of the `n` new rows of a pass over `past` cached rows.
 #[derive(Debug, Clone)]
@@ -15,7 +15,53 @@ pub enum Mask {
 
 impl Mask {
     /// `[B or 1, 1, n, past + n]`, true = blocked (Burn's convention); None when nothing is blocked (one causal row).
-    pub fn blocked(&self, _n: usize, _past: usize, _device: &Device) -> Option<Tensor<4, Bool>> {
-        todo!()
+    ///
+    /// # Panics
+    /// An explicit mask of another size than `n` and `past` say.
+    pub fn blocked(&self, n: usize, past: usize, device: &Device) -> Option<Tensor<4, Bool>> {
+        let (batch, blocked): (usize, Vec<bool>) = match self {
+            Self::Causal if n == 1 => return None,
+            Self::Causal => (1, (0..n).flat_map(|row| (0..past + n).map(move |key| key > past + row)).collect()),
+            Self::Tree(sees) => {
+                assert!(sees.len() == n && sees.iter().all(|row| row.len() == n), "a tree mask must be n x n");
+                (1, sees.iter().flat_map(|row| tree_row(row, past)).collect())
+            }
+            Self::Full(sees) => {
+                let fits = |rows: &Vec<Vec<bool>>| rows.len() == n && rows.iter().all(|row| row.len() == past + n);
+                assert!(sees.iter().all(fits), "a full mask must be B x n x (past + n)");
+                (sees.len(), sees.iter().flatten().flatten().map(|may_see| !may_see).collect())
+            }
+        };
+        if !blocked.contains(&true) {
+            return None;
+        }
+        Some(Tensor::from_data(TensorData::new(blocked, [batch, 1, n, past + n]), device))
+    }
+}
+
+fn tree_row(sees: &[bool], past: usize) -> impl Iterator<Item = bool> + '_ {
+    std::iter::repeat_n(false, past).chain(sees.iter().map(|may_see| !may_see))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn flags(mask: Option<Tensor<4, Bool>>) -> Vec<bool> {
+        mask.expect("something is blocked").into_data().try_to_vec().expect("booleans")
+    }
+
+    #[test]
+    fn causal_rows_see_the_cache_and_themselves() {
+        let device = Device::flex();
+        assert!(Mask::Causal.blocked(1, 5, &device).is_none());
+        assert_eq!(flags(Mask::Causal.blocked(2, 1, &device)), [false, false, true, false, false, false]);
+    }
+
+    #[test]
+    fn tree_rows_see_the_cache_and_their_ancestors() {
+        let sees = vec![vec![true, false], vec![false, true]];
+        let blocked = flags(Mask::Tree(sees).blocked(2, 2, &Device::flex()));
+        assert_eq!(blocked, [false, false, false, true, false, false, true, false]);
     }
 }
