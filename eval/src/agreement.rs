@@ -1,0 +1,59 @@
+//! Whether two greedy answers are the same, and if not, whether the target itself could not tell.
+
+use burn::prelude::*;
+use sightdraft_target::{Mask, PromptRows, Target};
+
+use crate::metrics::Agreement;
+
+/// Logits closer than this are a tie: rounding decides between them.
+const TIE: f32 = 1e-5;
+
+/// Compares a greedy answer with the plain one. Where they part, the target reads prompt and common prefix once more, in one
+/// causal pass, and a gap of its two logits within 1e-5 is reported as a tie.
+pub fn compare(target: &dyn Target, prompt: &PromptRows, plain: &[u32], other: &[u32]) -> Agreement {
+    let Some(position) = first_difference(plain, other) else {
+        return Agreement::Same;
+    };
+    let (Some(&a), Some(&b)) = (plain.get(position), other.get(position)) else {
+        return Agreement::Different { position };
+    };
+    let logits = next_logits(target, prompt, &plain[..position]);
+    if (logits[a as usize] - logits[b as usize]).abs() <= TIE {
+        Agreement::Tie { position }
+    } else {
+        Agreement::Different { position }
+    }
+}
+
+/// Where two answers part; the end of the shorter one if it begins the longer.
+fn first_difference(a: &[u32], b: &[u32]) -> Option<usize> {
+    (a != b).then(|| a.iter().zip(b).take_while(|(x, y)| x == y).count())
+}
+
+/// The target's logits of the token after `prompt` and `answer`.
+fn next_logits(target: &dyn Target, prompt: &PromptRows, answer: &[u32]) -> Vec<f32> {
+    let llama = target.llama();
+    let mut embeds = prompt.embeds.clone();
+    if !answer.is_empty() {
+        let ids: Vec<i32> = answer.iter().map(|&id| id as i32).collect();
+        let ids = Tensor::<1, Int>::from_ints(ids.as_slice(), &embeds.device()).unsqueeze::<2>();
+        embeds = Tensor::cat(vec![embeds, llama.embed(ids)], 1);
+    }
+    let rows = embeds.dims()[1];
+    let pass = llama.forward(embeds, &[(0..rows).collect()], &Mask::Causal, &mut llama.new_cache(), &[]);
+    let logits = llama.logits(pass.hidden.narrow(1, rows - 1, 1));
+    logits.into_data().convert::<f32>().into_vec().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::first_difference;
+
+    #[test]
+    fn answers_part_where_they_first_differ_or_where_one_ends() {
+        assert_eq!(first_difference(&[1, 2, 3], &[1, 2, 3]), None);
+        assert_eq!(first_difference(&[1, 2, 3], &[1, 4, 3]), Some(1));
+        assert_eq!(first_difference(&[1, 2], &[1, 2, 3]), Some(2));
+        assert_eq!(first_difference(&[], &[7]), Some(0));
+    }
+}

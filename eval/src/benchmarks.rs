@@ -1,0 +1,1 @@
+//! The registry: what `--benchmarks` can name.
