@@ -1,15 +1,25 @@
 //! Draft trees, verification rules, the generation loop and its counters. It knows no training.
 
+pub mod builder;
 pub mod counters;
+pub mod dynamic;
 pub mod generate;
+pub mod point_mass;
+pub mod ratio;
+pub mod sampled;
 pub mod sampling;
 pub mod stop;
 pub mod tree;
 pub mod verify;
 
+pub use builder::TreeBuilder;
 pub use counters::{Counters, Seconds};
+pub use dynamic::DynamicTree;
 pub use generate::{Generation, Request, generate};
+pub use point_mass::PointMass;
+pub use ratio::Ratio;
+pub use sampled::SampledTree;
 pub use sampling::Sampling;
 pub use stop::Stop;
 pub use tree::{DraftTree, TreeShape};
-pub use verify::{Acceptance, Verdict, Verifier};
+pub use verify::{Acceptance, Greedy, Verdict, Verifier};

@@ -18,4 +18,126 @@ pub struct Sampling {
 impl Sampling {
     /// Temperature 0.
     pub const GREEDY: Self = Self { temperature: 0.0, top_p: 1.0, top_k: 0, seed: 0 };
+
+    /// Whether the target takes its argmax.
+    pub fn is_greedy(&self) -> bool {
+        self.temperature <= 0.0
+    }
+
+    /// The distribution that one row of logits is sampled from, in f32: temperature, then top-k, then top-p (the order of
+    /// Hugging Face's processors; like them, logits that tie with the k-th are kept). Temperature 0 puts everything on the argmax.
+    pub fn probabilities(&self, logits: &[f32]) -> Vec<f32> {
+        if self.is_greedy() {
+            let mut probabilities = vec![0.0; logits.len()];
+            probabilities[argmax(logits)] = 1.0;
+            return probabilities;
+        }
+        let mut scaled: Vec<f32> = logits.iter().map(|logit| logit / self.temperature).collect();
+        self.keep_top_k(&mut scaled);
+        softmax(&mut scaled);
+        self.keep_nucleus(&mut scaled);
+        scaled
+    }
+
+    fn keep_top_k(&self, logits: &mut [f32]) {
+        if self.top_k == 0 || self.top_k >= logits.len() {
+            return;
+        }
+        let mut sorted = logits.to_vec();
+        let (_, &mut threshold, _) = sorted.select_nth_unstable_by(self.top_k - 1, |a, b| b.total_cmp(a));
+        logits.iter_mut().filter(|logit| **logit < threshold).for_each(|logit| *logit = f32::NEG_INFINITY);
+    }
+
+    /// Drops the least likely tokens as long as what is dropped has a mass of at most 1 - top_p; the most likely stays.
+    fn keep_nucleus(&self, probabilities: &mut [f32]) {
+        if self.top_p >= 1.0 {
+            return;
+        }
+        let mut ascending: Vec<usize> = (0..probabilities.len()).collect();
+        ascending.sort_by(|&a, &b| probabilities[a].total_cmp(&probabilities[b]));
+        ascending.pop();
+        let mut dropped = 0.0;
+        for index in ascending {
+            dropped += probabilities[index];
+            if dropped > 1.0 - self.top_p {
+                break;
+            }
+            probabilities[index] = 0.0;
+        }
+        normalise(probabilities);
+    }
+}
+
+/// Index of the largest value, the first of equals.
+pub fn argmax(values: &[f32]) -> usize {
+    let mut best = 0;
+    for (index, value) in values.iter().enumerate() {
+        if *value > values[best] {
+            best = index;
+        }
+    }
+    best
+}
+
+/// Exponentials that sum to 1.
+fn softmax(logits: &mut [f32]) {
+    let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+    logits.iter_mut().for_each(|logit| *logit = (*logit - max).exp());
+    normalise(logits);
+}
+
+/// Divides by the sum; all zeros stay so.
+pub(crate) fn normalise(weights: &mut [f32]) {
+    let sum: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
+    if sum > 0.0 {
+        weights.iter_mut().for_each(|weight| *weight = (f64::from(*weight) / sum) as f32);
+    }
+}
+
+/// The index that a uniform `u` of [0, 1) falls on; an index of weight zero is never drawn.
+pub fn draw(weights: &[f32], u: f64) -> usize {
+    let sum: f64 = weights.iter().map(|&weight| f64::from(weight)).sum();
+    let mut left = u * sum;
+    let mut last = 0;
+    for (index, &weight) in weights.iter().enumerate() {
+        if weight > 0.0 {
+            last = index;
+            left -= f64::from(weight);
+            if left < 0.0 {
+                break;
+            }
+        }
+    }
+    last
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn top_k_and_top_p_keep_the_head() {
+        let logits = [0.1f32, 0.4, 0.3, 0.2].map(f32::ln);
+        let top_p = Sampling { temperature: 1.0, top_p: 0.6, top_k: 0, seed: 0 };
+        let kept = top_p.probabilities(&logits);
+        assert!((kept[1] - 4.0 / 7.0).abs() < 1e-6 && (kept[2] - 3.0 / 7.0).abs() < 1e-6, "{kept:?}");
+        assert_eq!([kept[0], kept[3]], [0.0, 0.0]);
+        let top_k = Sampling { top_p: 1.0, top_k: 1, ..top_p };
+        assert_eq!(top_k.probabilities(&logits), [0.0, 1.0, 0.0, 0.0]);
+        let tiny = Sampling { top_p: 0.0, ..top_p };
+        assert_eq!(tiny.probabilities(&logits), [0.0, 1.0, 0.0, 0.0]);
+    }
+
+    proptest! {
+        #[test]
+        fn probabilities_sum_to_one_and_draws_have_mass(
+            logits in prop::collection::vec(-20f32..20.0, 1..40), t in 0.0f32..2.0, top_p in 0.0f32..1.2, top_k in 0usize..50, u in 0f64..1.0
+        ) {
+            let p = Sampling { temperature: t, top_p, top_k, seed: 0 }.probabilities(&logits);
+            prop_assert!((p.iter().sum::<f32>() - 1.0).abs() < 1e-5);
+            prop_assert!(p[draw(&p, u)] > 0.0);
+        }
+    }
 }

@@ -1,0 +1,163 @@
+//! The dynamic draft tree (EAGLE-2, section 4.2): a beam by cumulative log-probability, then the best nodes of all that
+//! were scored.
+//!
+//! Where scores tie, the node created first wins. Log-probabilities are never above 0, so a parent never ranks behind its
+//! child and the kept nodes always form a tree.
+
+use std::cmp::Ordering;
+
+use sightdraft_draft::VocabMap;
+
+use crate::builder::{Feed, TreeBuilder, next_sees};
+use crate::{DraftTree, TreeShape};
+
+/// A node that was scored.
+#[derive(Debug, Clone)]
+struct Candidate {
+    token: u32,
+    parent: Option<usize>,
+    log_prob: f32,
+    score: f32,
+    greedy: bool,
+}
+
+/// Builds the tree from rows of log-probabilities.
+#[derive(Debug)]
+pub struct DynamicTree {
+    root: u32,
+    shape: TreeShape,
+    levels_left: usize,
+    pool: Vec<Candidate>,
+    /// Pool indices of the frontier.
+    beam: Vec<usize>,
+    frontier: Vec<Feed>,
+    sees: Vec<Vec<bool>>,
+}
+
+impl DynamicTree {
+    /// A tree below `root`.
+    pub fn new(root: u32, shape: TreeShape) -> Self {
+        Self {
+            root,
+            shape,
+            levels_left: shape.levels(),
+            pool: Vec::new(),
+            beam: Vec::new(),
+            frontier: Vec::new(),
+            sees: Vec::new(),
+        }
+    }
+
+    /// The best `top_k` children of one node (`parent` None: the root), as (row of the previous feed, pool index).
+    fn add_children(
+        &mut self,
+        row: usize,
+        parent: Option<usize>,
+        log_probs: &[f32],
+        vocab: &VocabMap,
+    ) -> Vec<(usize, usize)> {
+        let (base, on_greedy_path) = parent.map_or((0.0, true), |p| (self.pool[p].score, self.pool[p].greedy));
+        let best = top_indices(log_probs, self.shape.top_k);
+        let mut added = Vec::with_capacity(best.len());
+        for (rank, id) in best.into_iter().enumerate() {
+            let log_prob = log_probs[id].min(0.0);
+            let token = vocab.target(id as u32);
+            let greedy = on_greedy_path && rank == 0;
+            self.pool.push(Candidate { token, parent, log_prob, score: base + log_prob, greedy });
+            added.push((row, self.pool.len() - 1));
+        }
+        added
+    }
+}
+
+impl TreeBuilder for DynamicTree {
+    fn frontier(&self) -> &[Feed] {
+        &self.frontier
+    }
+
+    fn sees(&self) -> &[Vec<bool>] {
+        &self.sees
+    }
+
+    fn expand(&mut self, log_probs: &[f32], vocab: &VocabMap) {
+        if self.levels_left == 0 {
+            return;
+        }
+        let first = self.pool.is_empty();
+        let parents = if first { vec![None] } else { std::mem::take(&mut self.beam).into_iter().map(Some).collect() };
+        let mut level = Vec::new();
+        for (row, (parent, row_log_probs)) in parents.into_iter().zip(log_probs.chunks(vocab.len())).enumerate() {
+            level.extend(self.add_children(row, parent, row_log_probs, vocab));
+        }
+        self.levels_left -= 1;
+        self.frontier.clear();
+        if self.levels_left == 0 {
+            return;
+        }
+        let scores: Vec<f32> = level.iter().map(|&(_, node)| self.pool[node].score).collect();
+        for index in top_indices(&scores, self.shape.top_k) {
+            let (parent_row, node) = level[index];
+            self.beam.push(node);
+            self.frontier.push(Feed { token: self.pool[node].token, parent_row });
+        }
+        self.sees = next_sees(&self.sees, &self.frontier);
+    }
+
+    fn finish(self: Box<Self>) -> DraftTree {
+        let scores: Vec<f32> = self.pool.iter().map(|candidate| candidate.score).collect();
+        let mut kept = top_indices(&scores, self.shape.total.saturating_sub(1));
+        kept.sort_unstable();
+        let mut node_of = vec![0; self.pool.len()];
+        let mut tree = DraftTree::root(self.root);
+        for index in kept {
+            let candidate = &self.pool[index];
+            let parent = candidate.parent.map_or(0, |p| node_of[p]);
+            node_of[index] = tree.push(parent, candidate.token, candidate.log_prob);
+            if candidate.greedy {
+                tree.greedy_path.push(node_of[index]);
+            }
+        }
+        tree
+    }
+}
+
+/// Indices of the `k` largest finite values, largest first; of equal values the first comes first.
+pub(crate) fn top_indices(values: &[f32], k: usize) -> Vec<usize> {
+    let order = |&a: &usize, &b: &usize| -> Ordering { values[b].total_cmp(&values[a]).then(a.cmp(&b)) };
+    let mut indices: Vec<usize> = (0..values.len()).filter(|&i| values[i].is_finite()).collect();
+    if k == 0 {
+        return Vec::new();
+    }
+    if indices.len() > k {
+        indices.select_nth_unstable_by(k - 1, order);
+        indices.truncate(k);
+    }
+    indices.sort_unstable_by(order);
+    indices
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ties_go_to_the_node_created_first() {
+        assert_eq!(top_indices(&[1.0, 3.0, 3.0, f32::NAN, 2.0, 3.0], 3), [1, 2, 5]);
+        let vocab = VocabMap::identity(4);
+        let mut tree = Box::new(DynamicTree::new(9, TreeShape { total: 4, depth: 1, top_k: 2 }));
+        tree.expand(&[-2.0, -1.0, -1.0, -2.0], &vocab);
+        assert_eq!(tree.frontier().iter().map(|feed| feed.token).collect::<Vec<_>>(), [1, 2]);
+        // A certain child scores as its parent does; the parent must stay.
+        tree.expand(&[0.0, -9.0, -9.0, -9.0, 0.0, -9.0, -9.0, -9.0], &vocab);
+        let tree = tree.finish();
+        assert_eq!(tree.tokens, [9, 1, 2, 0]);
+        assert_eq!(tree.parents, [0, 0, 0, 1]);
+        assert_eq!(tree.greedy_path, [0, 1, 3]);
+    }
+
+    #[test]
+    fn no_levels_means_only_the_root() {
+        let tree = Box::new(DynamicTree::new(9, TreeShape { total: 1, depth: 3, top_k: 2 }));
+        assert_eq!(tree.finish(), DraftTree::root(9));
+    }
+}
