@@ -1,6 +1,10 @@
-//! Geometry of the vision tower and of preprocessing.
+//! Geometry of the vision tower: the vision side of a LLaVA `config.json`, and the total struct it resolves to.
+
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use sightdraft_core::{Error, Result};
 
 /// A CLIP vision transformer and its projector.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,15 +33,253 @@ pub struct VisionConfig {
     pub text_hidden_size: usize,
 }
 
-/// Preprocessing numbers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct PreprocessConfig {
-    /// Side of the square result.
-    pub size: usize,
-    /// Expand to a square first (original LLaVA) instead of cropping.
-    pub pad: bool,
-    /// Per-channel mean.
-    pub mean: [f32; 3],
-    /// Per-channel deviation.
-    pub std: [f32; 3],
+impl VisionConfig {
+    /// Resolves the vision keys of a LLaVA `config.json` (`model`), read from `path`; `text_hidden_size` is the width of its
+    /// language model.
+    ///
+    /// # Errors
+    /// A tower that is not CLIP's, a feature layer that does not exist, sizes that do not divide.
+    pub fn from_llava(model: &Value, text_hidden_size: usize, path: &Path) -> Result<Self> {
+        let fault = |expected: &str, found: String| {
+            Error::file(
+                path,
+                expected,
+                found,
+                "only LLaVA-1.5-shaped models (CLIP tower, two-layer projector) are supported",
+            )
+        };
+        let raw: RawModel = serde_json::from_value(model.clone())
+            .map_err(|e| fault("the vision keys of a LLaVA config", e.to_string()))?;
+        let tower = raw.vision_config.unwrap_or_else(RawVision::clip_large);
+        if raw.projector_hidden_act != "gelu" {
+            return Err(fault("projector_hidden_act gelu", raw.projector_hidden_act));
+        }
+        if !raw.multimodal_projector_bias {
+            return Err(fault("multimodal_projector_bias true", "false".into()));
+        }
+        if tower.model_type != "clip_vision_model" {
+            return Err(fault("vision_config.model_type clip_vision_model", tower.model_type));
+        }
+        let feature_layer = match raw.vision_feature_layer {
+            OneOrMany::One(layer) => layer,
+            OneOrMany::Many(layers) if layers.len() == 1 => layers[0],
+            OneOrMany::Many(layers) => return Err(fault("one vision_feature_layer", format!("{layers:?}"))),
+        };
+        let drop_cls = match raw.vision_feature_select_strategy.as_str() {
+            "default" => true,
+            "full" => false,
+            other => return Err(fault("vision_feature_select_strategy default or full", other.into())),
+        };
+        let config = Self {
+            hidden_size: tower.hidden_size,
+            intermediate_size: tower.intermediate_size,
+            num_hidden_layers: tower.num_hidden_layers,
+            num_attention_heads: tower.num_attention_heads,
+            image_size: tower.image_size,
+            patch_size: tower.patch_size,
+            layer_norm_eps: tower.layer_norm_eps,
+            hidden_act: tower.hidden_act,
+            feature_layer,
+            drop_cls,
+            text_hidden_size,
+        };
+        config.check().map_err(|(expected, found)| fault(&expected, found))?;
+        Ok(config)
+    }
+
+    /// The vision keys of a LLaVA `config.json`.
+    pub fn to_llava(&self) -> Value {
+        json!({
+            "projector_hidden_act": "gelu",
+            "vision_feature_layer": self.feature_layer,
+            "vision_feature_select_strategy": if self.drop_cls { "default" } else { "full" },
+            "image_seq_length": self.rows_per_image(),
+            "vision_config": {
+                "model_type": "clip_vision_model",
+                "hidden_size": self.hidden_size,
+                "intermediate_size": self.intermediate_size,
+                "num_hidden_layers": self.num_hidden_layers,
+                "num_attention_heads": self.num_attention_heads,
+                "image_size": self.image_size,
+                "patch_size": self.patch_size,
+                "layer_norm_eps": self.layer_norm_eps,
+                "hidden_act": self.hidden_act,
+            },
+        })
+    }
+
+    /// Patches along one side; what a patch does not cover at the right and bottom is left out.
+    pub fn grid(&self) -> usize {
+        self.image_size / self.patch_size
+    }
+
+    /// Rows that one image takes in the language model.
+    pub fn rows_per_image(&self) -> usize {
+        self.grid() * self.grid() + usize::from(!self.drop_cls)
+    }
+
+    /// The hidden state that feeds the projector, counted from 0 (after the embeddings).
+    pub fn feature_state(&self) -> usize {
+        let states = self.num_hidden_layers as i64 + 1;
+        let state = if self.feature_layer < 0 { states + self.feature_layer } else { self.feature_layer };
+        // `check` keeps it in 0..states; one built by hand out of that range is held at the nearest end.
+        state.clamp(0, states - 1) as usize
+    }
+
+    /// Expected and found of the first thing that does not fit.
+    fn check(&self) -> Result<(), (String, String)> {
+        let fault = |expected: &str, found: String| Err((expected.to_owned(), found));
+        let states = self.num_hidden_layers as i64 + 1;
+        if !(-states..states).contains(&self.feature_layer) {
+            return fault(
+                &format!("vision_feature_layer in {}..{states}", -states),
+                format!("{} with {} layers", self.feature_layer, self.num_hidden_layers),
+            );
+        }
+        if self.num_attention_heads == 0 || !self.hidden_size.is_multiple_of(self.num_attention_heads) {
+            return fault(
+                "a vision hidden_size that num_attention_heads divides",
+                format!("{} and {}", self.hidden_size, self.num_attention_heads),
+            );
+        }
+        if self.patch_size == 0 || self.image_size < self.patch_size {
+            return fault(
+                "an image_size of at least one patch",
+                format!("image_size {} and patch_size {}", self.image_size, self.patch_size),
+            );
+        }
+        if !["quick_gelu", "gelu"].contains(&self.hidden_act.as_str()) {
+            return fault("vision hidden_act quick_gelu or gelu", self.hidden_act.clone());
+        }
+        Ok(())
+    }
+}
+
+/// The keys beside the vision config, with Hugging Face's defaults.
+#[derive(Debug, Deserialize)]
+#[serde(default)]
+struct RawModel {
+    vision_config: Option<RawVision>,
+    vision_feature_layer: OneOrMany,
+    vision_feature_select_strategy: String,
+    projector_hidden_act: String,
+    multimodal_projector_bias: bool,
+}
+
+impl Default for RawModel {
+    fn default() -> Self {
+        Self {
+            vision_config: None,
+            vision_feature_layer: OneOrMany::One(-2),
+            vision_feature_select_strategy: "default".into(),
+            projector_hidden_act: "gelu".into(),
+            multimodal_projector_bias: true,
+        }
+    }
+}
+
+/// One layer, or a list of them.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum OneOrMany {
+    One(i64),
+    Many(Vec<i64>),
+}
+
+/// The vision config, with the defaults of CLIPVisionConfig.
+#[derive(Debug, Deserialize)]
+#[serde(default)]
+struct RawVision {
+    model_type: String,
+    hidden_size: usize,
+    intermediate_size: usize,
+    num_hidden_layers: usize,
+    num_attention_heads: usize,
+    image_size: usize,
+    patch_size: usize,
+    layer_norm_eps: f64,
+    hidden_act: String,
+}
+
+impl Default for RawVision {
+    fn default() -> Self {
+        Self {
+            model_type: "clip_vision_model".into(),
+            hidden_size: 768,
+            intermediate_size: 3072,
+            num_hidden_layers: 12,
+            num_attention_heads: 12,
+            image_size: 224,
+            patch_size: 32,
+            layer_norm_eps: 1e-5,
+            hidden_act: "quick_gelu".into(),
+        }
+    }
+}
+
+impl RawVision {
+    /// What LlavaConfig takes when a config names no tower: CLIP ViT-L/14 at 336.
+    fn clip_large() -> Self {
+        Self {
+            hidden_size: 1024,
+            intermediate_size: 4096,
+            num_hidden_layers: 24,
+            num_attention_heads: 16,
+            image_size: 336,
+            patch_size: 14,
+            ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(value: Value) -> Result<VisionConfig> {
+        VisionConfig::from_llava(&value, 64, Path::new("config.json"))
+    }
+
+    #[test]
+    fn defaults_are_clips() {
+        let large = parse(json!({})).unwrap();
+        assert_eq!((large.rows_per_image(), large.feature_state(), large.hidden_size), (576, 23, 1024));
+        let base = parse(json!({"vision_config": {}, "vision_feature_select_strategy": "full"})).unwrap();
+        assert_eq!((base.rows_per_image(), base.hidden_size), (50, 768));
+    }
+
+    /// A 28 x 28 image of 14-pixel patches: four rows, five with CLS.
+    #[test]
+    fn image_rows_with_and_without_cls() {
+        for (strategy, rows) in [("default", 4), ("full", 5)] {
+            let config = parse(json!({
+                "vision_feature_select_strategy": strategy,
+                "vision_config": {"image_size": 28, "patch_size": 14},
+            }));
+            assert_eq!(config.unwrap().rows_per_image(), rows);
+        }
+    }
+
+    #[test]
+    fn what_is_written_reads_back() {
+        let config =
+            parse(json!({"vision_config": {"hidden_size": 24, "num_attention_heads": 4, "image_size": 56}})).unwrap();
+        assert_eq!(parse(config.to_llava()).unwrap(), config);
+    }
+
+    #[test]
+    fn other_towers_and_layers_are_refused() {
+        for (value, word) in [
+            (json!({"vision_config": {"model_type": "siglip_vision_model"}}), "siglip_vision_model"),
+            (json!({"vision_feature_layer": [-2, -5]}), "[-2, -5]"),
+            (json!({"vision_feature_layer": -26}), "-26"),
+            (json!({"vision_config": {"hidden_act": "relu"}}), "relu"),
+            (json!({"vision_config": {"num_attention_heads": 7}}), "768 and 7"),
+            (json!({"vision_config": {"image_size": 8}}), "image_size 8"),
+            (json!({"projector_hidden_act": "silu"}), "silu"),
+        ] {
+            let message = parse(value).unwrap_err().to_string();
+            assert!(message.contains("config.json") && message.contains(word), "{message}");
+        }
+    }
 }

@@ -3,12 +3,16 @@
 pub mod clip;
 pub mod config;
 pub mod image;
+mod linear;
 pub mod preprocess;
+pub mod preprocess_config;
 pub mod projector;
 pub mod resize;
+mod weights;
 
 pub use self::image::Image;
 pub use clip::ClipVision;
-pub use config::{PreprocessConfig, VisionConfig};
+pub use config::VisionConfig;
 pub use preprocess::{Pixels, Preprocessor};
+pub use preprocess_config::{PreprocessConfig, Resize};
 pub use projector::{Projector, VisionModel};
