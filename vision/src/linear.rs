@@ -20,15 +20,15 @@ pub(crate) struct Source<'a> {
 }
 
 impl Source<'_> {
-    /// A float tensor in the device's own float type.
+    /// A float tensor in the checkpoint's [`dtype`](Checkpoint::dtype).
     pub fn tensor<const D: usize>(&self, name: &str, shape: [usize; D]) -> Result<Tensor<D>> {
-        let dtype = self.device.settings().float_dtype.into();
-        self.checkpoint.tensor(name, shape, dtype, self.device)
+        self.checkpoint.tensor(name, shape, self.checkpoint.dtype(), self.device)
     }
 
-    /// `{name}.weight` `[out, in]` and `{name}.bias` `[out]`.
+    /// `{name}.weight` `[out, in]`, transposed while it is copied, and `{name}.bias` `[out]`.
     pub fn linear(&self, name: &str, input: usize, output: usize) -> Result<Linear> {
-        let weight = self.tensor(&format!("{name}.weight"), [output, input])?.transpose();
+        let dtype = self.checkpoint.dtype();
+        let weight = self.checkpoint.transposed(&format!("{name}.weight"), [output, input], dtype, self.device)?;
         let bias = self.tensor(&format!("{name}.bias"), [output])?;
         Ok(Linear { weight: Param::from_tensor(weight), bias: Some(Param::from_tensor(bias)) })
     }

@@ -64,8 +64,8 @@ impl VisionModel {
     /// # Panics
     /// If there is no image, or one is not of the configured size.
     pub fn forward(&self, images: &[Pixels]) -> Tensor<3> {
-        let device = self.tower.class_embedding.val().device();
-        self.forward_pixels(Pixels::batch(images, &device))
+        let like = self.tower.class_embedding.val();
+        self.forward_pixels(Pixels::batch(images, &like.device()).cast(like.dtype()))
     }
 
     /// As [`VisionModel::forward`], of pixels `[images, 3, side, side]`.
