@@ -42,7 +42,7 @@ pub struct PreprocessConfig {
 /// CLIP's channel means.
 const CLIP_MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
 /// CLIP's channel deviations.
-const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_58, 0.275_777_11];
+const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_6, 0.275_777_1];
 
 impl PreprocessConfig {
     /// CLIP's numbers for a square of `size`: shortest edge, then centre crop; with `pad`, a square of the mean colour first.
