@@ -12,7 +12,7 @@ use burn::tensor::{DType, Device, Tensor};
 use memmap2::Mmap;
 
 use crate::{Error, Result};
-use convert::{Stored, decode, decode_transposed, integers};
+use convert::{Stored, decode, decode_transposed, floats, integers};
 pub use save::save_safetensors;
 
 /// An opened set of weight files. Safetensors shards are memory-mapped; a tensor is copied only when asked for, and the
@@ -122,6 +122,15 @@ impl Checkpoint {
         let entry = self.expect(name, &shape)?;
         let data = self.read(name, entry, |bytes| decode_transposed(bytes, entry.stored, shape, dtype))?;
         Ok(Tensor::from_data(data, (device, dtype)))
+    }
+
+    /// A float tensor of any shape (a scalar included) as a flat vector, row-major.
+    ///
+    /// # Errors
+    /// A missing tensor, or one that is not of floats.
+    pub fn floats(&self, name: &str) -> Result<Vec<f32>> {
+        let entry = self.find(name)?;
+        self.read(name, entry, |bytes| floats(bytes, entry.stored))
     }
 
     /// An integer or boolean tensor as a vector (d2t, t2d).

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
+use sightdraft_core::files::read_json;
 use sightdraft_core::{Error, Result};
 
 /// A LLaMA-family decoder, fully resolved.
@@ -123,9 +124,7 @@ impl LlamaConfig {
     /// A missing or malformed file, heads that do not divide, an unknown rope type or activation.
     pub fn open(dir: &Path) -> Result<Self> {
         let path = dir.join("config.json");
-        let text = std::fs::read_to_string(&path).map_err(|source| Error::io("read", &path, source))?;
-        let value: Value = serde_json::from_str(&text)
-            .map_err(|error| Error::file(&path, "JSON", error.to_string(), "download the file again"))?;
+        let value: Value = read_json(&path)?;
         Self::from_hf_json(value.get("text_config").unwrap_or(&value), &path)
     }
 

@@ -10,8 +10,10 @@ pub mod llava;
 pub mod load;
 pub mod mask;
 pub mod rope;
+pub mod save;
 pub mod served;
 pub mod target;
+pub mod text;
 
 pub use cache::KvCache;
 pub use config::{LlamaConfig, RopeConfig};

@@ -2,7 +2,9 @@
 
 use burn::prelude::*;
 
-use crate::Llama;
+use sightdraft_core::Result;
+
+use crate::{Llama, Prompt, PromptRows, Target};
 
 /// A LLaVA-shaped model.
 #[derive(Module, Debug)]
@@ -14,4 +16,14 @@ pub struct Llava {
     /// The id that stands for an image in the prompt.
     #[module(skip)]
     pub image_token: u32,
+}
+
+impl Target for Llava {
+    fn llama(&self) -> &Llama {
+        &self.llama
+    }
+
+    fn rows(&self, _prompt: &Prompt) -> Result<PromptRows> {
+        todo!()
+    }
 }

@@ -7,8 +7,9 @@ use std::path::Path;
 
 use burn::module::Param;
 use burn::nn::Embedding;
-use burn::tensor::Device;
-use sightdraft_core::{Checkpoint, Result};
+use burn::tensor::{DType, Device};
+use sightdraft_core::files::read_json;
+use sightdraft_core::{Checkpoint, Error, Result};
 
 use crate::layer::{DecoderLayer, load_norm};
 use crate::{Llama, LlamaConfig, Llava, Projection, Rope, Target};
@@ -50,7 +51,33 @@ pub fn load_llava(_dir: &Path, _device: &Device) -> Result<Llava> {
     todo!()
 }
 
-/// Whatever target is in `dir`.
-pub fn load(_dir: &Path, _device: &Device) -> Result<Box<dyn Target>> {
-    todo!()
+/// Reads a text-only LLaMA directory, weights as `dtype` (F32, F16 or BF16).
+///
+/// # Errors
+/// A directory, config or weight file that is missing, damaged or does not fit.
+pub fn load_text(dir: &Path, dtype: DType, device: &Device) -> Result<Llama> {
+    let config = LlamaConfig::open(dir)?;
+    load_llama(&Checkpoint::open(dir)?.with_dtype(dtype)?, &config, "model.", "lm_head", device)
+}
+
+/// Whatever target is in `dir`, in F32.
+///
+/// # Errors
+/// As [`load_text`]; a `model_type` that is neither LLaMA nor LLaVA.
+pub fn load(dir: &Path, device: &Device) -> Result<Box<dyn Target>> {
+    match model_type(dir)?.as_str() {
+        "llava" => Ok(Box::new(load_llava(dir, device)?)),
+        "llama" => Ok(Box::new(load_text(dir, DType::F32, device)?)),
+        other => {
+            let expected = "model_type \"llama\" or \"llava\"";
+            let mend = "use a model of the LLaMA family or LLaVA-1.5";
+            Err(Error::file(dir.join("config.json"), expected, format!("{other:?}"), mend))
+        }
+    }
+}
+
+/// `model_type` of config.json; files that lack it are taken for LLaMA.
+pub(crate) fn model_type(dir: &Path) -> Result<String> {
+    let config: serde_json::Value = read_json(&dir.join("config.json"))?;
+    Ok(config.get("model_type").and_then(serde_json::Value::as_str).unwrap_or("llama").to_owned())
 }

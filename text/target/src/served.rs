@@ -3,9 +3,11 @@
 use std::path::{Path, PathBuf};
 
 use burn::tensor::Device;
-use sightdraft_core::{ChatTemplate, Message, Result, Tokenizer};
+use sightdraft_core::generation_config::eos_ids;
+use sightdraft_core::{ChatTemplate, Error, Message, Result, Tokenizer};
 use sightdraft_vision::{Image, Preprocessor};
 
+use crate::load::{load, model_type};
 use crate::{Prompt, Target};
 
 /// A target ready for prompts.
@@ -26,12 +28,43 @@ pub struct ServedTarget {
 
 impl ServedTarget {
     /// Loads a directory.
-    pub fn open(_dir: &Path, _device: &Device) -> Result<Self> {
-        todo!()
+    ///
+    /// # Errors
+    /// A file of it that is missing, damaged or does not fit.
+    pub fn open(dir: &Path, device: &Device) -> Result<Self> {
+        let preprocessor = match model_type(dir)?.as_str() {
+            "llava" => Some(Preprocessor::open(dir)?),
+            _ => None,
+        };
+        Ok(Self {
+            tokenizer: Tokenizer::open(dir)?,
+            chat: ChatTemplate::open(dir)?,
+            eos: eos_ids(dir)?,
+            model: load(dir, device)?,
+            preprocessor,
+            dir: dir.to_owned(),
+        })
     }
 
     /// Renders and encodes `messages`, preprocesses `images` (one per `<image>` in the messages, in order).
-    pub fn prompt(&self, _messages: &[Message], _images: &[Image]) -> Result<Prompt> {
-        todo!()
+    ///
+    /// # Errors
+    /// An image for a text-only target, a template that refuses the messages.
+    pub fn prompt(&self, messages: &[Message], images: &[Image]) -> Result<Prompt> {
+        let ids = self.tokenizer.encode_prompt(&self.chat.prompt(messages)?)?;
+        let images = match &self.preprocessor {
+            Some(preprocessor) => images.iter().map(|image| preprocessor.apply(image)).collect(),
+            None if images.is_empty() => Vec::new(),
+            None => {
+                let (what, found) = (self.dir.display().to_string(), format!("{} image(s)", images.len()));
+                return Err(Error::invalid(
+                    what,
+                    "text alone, the target reads no images",
+                    found,
+                    "leave the image out",
+                ));
+            }
+        };
+        Ok(Prompt { ids, images })
     }
 }

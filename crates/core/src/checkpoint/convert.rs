@@ -75,7 +75,7 @@ pub(super) fn integers(bytes: &[u8], stored: Stored) -> Result<Vec<i64>, String>
 }
 
 /// An element that weights can be converted to.
-trait Float: Element {
+pub(super) trait Float: Element {
     fn of(value: f32) -> Self;
 }
 
@@ -97,7 +97,8 @@ impl Float for bf16 {
     }
 }
 
-fn floats<T: Float>(bytes: &[u8], stored: Stored) -> Result<Vec<T>, String> {
+/// A float tensor, flat.
+pub(super) fn floats<T: Float>(bytes: &[u8], stored: Stored) -> Result<Vec<T>, String> {
     Ok(match stored {
         Stored::F64 => each(bytes, |b| T::of(f64::from_le_bytes(b) as f32)),
         Stored::F32 => each(bytes, |b| T::of(f32::from_le_bytes(b))),

@@ -1,0 +1,87 @@
+//! Writing a LLaMA in the Hugging Face layout.
+
+use std::path::Path;
+
+use burn::nn::RmsNorm;
+use burn::prelude::*;
+use burn::tensor::DType;
+use sightdraft_core::files::write_atomically;
+use sightdraft_core::{Error, Result, save_safetensors};
+
+use crate::{Llama, Projection};
+
+impl Llama {
+    /// Writes `config.json` and `model.safetensors` (as `dtype`) into `dir`, which is made if need be.
+    ///
+    /// # Errors
+    /// What the disk refuses.
+    pub fn save(&self, dir: &Path, dtype: DType) -> Result<()> {
+        std::fs::create_dir_all(dir).map_err(|source| Error::io("make", dir, source))?;
+        save_safetensors(
+            &dir.join("model.safetensors"),
+            &self.tensors("model.", "lm_head", dtype),
+            &[("format", "pt")],
+        )?;
+        let mut config = self.config.to_hf_json();
+        config["torch_dtype"] = torch_name(dtype).into();
+        let path = dir.join("config.json");
+        write_atomically(&path, format!("{config:#}\n").as_bytes())
+    }
+
+    /// Every tensor under its Hugging Face name, converted to `dtype`; prefixes as in
+    /// [`load_llama`](crate::load::load_llama).
+    pub fn tensors(&self, model_prefix: &str, head: &str, dtype: DType) -> Vec<(String, TensorData)> {
+        let mut out = Named { tensors: Vec::new(), dtype };
+        out.push(format!("{model_prefix}embed_tokens.weight"), self.embed_tokens.weight.val());
+        for (i, layer) in self.layers.iter().enumerate() {
+            let prefix = format!("{model_prefix}layers.{i}");
+            out.norm(format!("{prefix}.input_layernorm"), &layer.input_layernorm);
+            let attention = &layer.self_attn;
+            out.projection(format!("{prefix}.self_attn.q_proj"), &attention.q_proj);
+            out.projection(format!("{prefix}.self_attn.k_proj"), &attention.k_proj);
+            out.projection(format!("{prefix}.self_attn.v_proj"), &attention.v_proj);
+            out.projection(format!("{prefix}.self_attn.o_proj"), &attention.o_proj);
+            out.norm(format!("{prefix}.post_attention_layernorm"), &layer.post_attention_layernorm);
+            out.projection(format!("{prefix}.mlp.gate_proj"), &layer.mlp.gate_proj);
+            out.projection(format!("{prefix}.mlp.up_proj"), &layer.mlp.up_proj);
+            out.projection(format!("{prefix}.mlp.down_proj"), &layer.mlp.down_proj);
+        }
+        out.norm(format!("{model_prefix}norm"), &self.norm);
+        if let Some(projection) = &self.lm_head {
+            out.projection(head.to_owned(), projection);
+        }
+        out.tensors
+    }
+}
+
+/// Tensors gathered under their names.
+struct Named {
+    tensors: Vec<(String, TensorData)>,
+    dtype: DType,
+}
+
+impl Named {
+    fn push<const D: usize>(&mut self, name: String, tensor: Tensor<D>) {
+        self.tensors.push((name, tensor.into_data().convert_dtype(self.dtype)));
+    }
+
+    fn norm(&mut self, name: String, norm: &RmsNorm) {
+        self.push(format!("{name}.weight"), norm.gamma.val());
+    }
+
+    fn projection(&mut self, name: String, projection: &Projection) {
+        self.push(format!("{name}.weight"), projection.weight_out_in());
+        if let Some(bias) = &projection.inner.bias {
+            self.push(format!("{name}.bias"), bias.val());
+        }
+    }
+}
+
+/// PyTorch's name of a float type.
+fn torch_name(dtype: DType) -> &'static str {
+    match dtype {
+        DType::F16 => "float16",
+        DType::BF16 => "bfloat16",
+        _ => "float32",
+    }
+}

@@ -1,0 +1,94 @@
+//! A text-only target: the language model alone.
+
+use burn::prelude::*;
+use sightdraft_core::{Error, Result};
+
+use crate::{Llama, Prompt, PromptRows, Target};
+
+impl Target for Llama {
+    fn llama(&self) -> &Llama {
+        self
+    }
+
+    fn rows(&self, prompt: &Prompt) -> Result<PromptRows> {
+        if !prompt.images.is_empty() {
+            let found = format!("{} image(s)", prompt.images.len());
+            return Err(Error::invalid("prompt", "text alone for a text-only target", found, "leave the image out"));
+        }
+        self.check_ids(&prompt.ids)?;
+        let embeds = self.embed_ids(&prompt.ids);
+        Ok(PromptRows { ids: prompt.ids.clone(), embeds, image_rows: Vec::new() })
+    }
+}
+
+impl Llama {
+    /// Embeddings of one sequence, `[1, n, H]`.
+    pub fn embed_ids(&self, ids: &[u32]) -> Tensor<3> {
+        let ids: Vec<i64> = ids.iter().map(|id| i64::from(*id)).collect();
+        let device = self.embed_tokens.weight.device();
+        self.embed(Tensor::from_data(TensorData::new(ids.clone(), [1, ids.len()]), &device))
+    }
+
+    /// Whether a prompt's rows fit: at least one, at most the context, every id in the vocabulary.
+    ///
+    /// # Errors
+    /// What of the three does not hold.
+    pub fn check_ids(&self, ids: &[u32]) -> Result<()> {
+        let (longest, vocabulary) = (self.config.max_position_embeddings, self.config.vocab_size);
+        if ids.is_empty() || ids.len() > longest {
+            let expected = format!("1 to {longest} tokens (max_position_embeddings)");
+            let mend = if ids.is_empty() { "give some text" } else { "shorten the prompt" };
+            return Err(Error::invalid("prompt", expected, format!("{} tokens", ids.len()), mend));
+        }
+        match ids.iter().find(|id| **id as usize >= vocabulary) {
+            None => Ok(()),
+            Some(id) => {
+                let expected = format!("ids below the vocabulary of {vocabulary}");
+                Err(Error::invalid(
+                    "prompt",
+                    expected,
+                    format!("id {id}"),
+                    "use the tokenizer that belongs to the model",
+                ))
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{LlamaConfig, RopeConfig};
+    use sightdraft_vision::Pixels;
+
+    fn tiny() -> Llama {
+        let config = LlamaConfig {
+            hidden_size: 8,
+            intermediate_size: 8,
+            num_hidden_layers: 1,
+            num_attention_heads: 2,
+            num_key_value_heads: 1,
+            head_dim: 4,
+            vocab_size: 16,
+            max_position_embeddings: 4,
+            rms_norm_eps: 1e-5,
+            rope: RopeConfig { theta: 1e4, scaling: None },
+            tie_word_embeddings: true,
+        };
+        Llama::init(&config, &Device::flex())
+    }
+
+    #[test]
+    fn an_image_is_refused_and_so_is_what_does_not_fit() {
+        let model = tiny();
+        let refusal = |ids: &[u32], images: Vec<Pixels>| {
+            model.rows(&Prompt { ids: ids.to_vec(), images }).expect_err("refused").to_string()
+        };
+        let image = Pixels { size: 1, values: vec![0.0; 3] };
+        assert!(refusal(&[1], vec![image]).contains("text-only"));
+        assert!(refusal(&[1; 5], vec![]).contains("5 tokens"));
+        assert!(refusal(&[], vec![]).contains("0 tokens"));
+        assert!(refusal(&[16], vec![]).contains("id 16"));
+        assert_eq!(model.rows(&Prompt { ids: vec![1, 2], images: vec![] }).expect("fits").embeds.dims(), [1, 2, 8]);
+    }
+}
