@@ -1,1 +1,5 @@
 //! Objectives, E-step sampling, the feature cache and the training loop.
+
+pub mod align;
+pub mod estep;
+pub mod objective;

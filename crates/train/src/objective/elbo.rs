@@ -1,0 +1,42 @@
+//! VSD `elbo`: the score-function form of the bound of Zou et al. 2026 (found there: `E_q[log kappa] - KL(q || p)`); the
+//! estimator with a leave-one-out baseline is derived.
+
+use rand_chacha::ChaCha8Rng;
+
+use super::{Loss, Objective, RolloutRequest, SoftCe, Unrolled, leave_one_out_advantage};
+
+/// `-sum_a w_a mean_s (R_s - b_s) log q(z_s) + anchor * soft_ce`, `R = log kappa + log p - log q` detached.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Elbo {
+    /// Paths per anchor, S.
+    pub samples: usize,
+    /// Anchors per sequence that get paths.
+    pub anchors: usize,
+    /// Weight mu of the cross-entropy anchor.
+    pub anchor: f32,
+    /// The anchor's form.
+    pub soft_ce: SoftCe,
+}
+
+impl Objective for Elbo {
+    fn name(&self) -> &'static str {
+        "elbo"
+    }
+
+    fn rollout(&self) -> Option<RolloutRequest> {
+        Some(RolloutRequest { samples: self.samples, corrected: false, anchors: self.anchors })
+    }
+
+    fn loss(&self, unrolled: &Unrolled, _rng: &mut ChaCha8Rng) -> Loss {
+        let paths = unrolled.paths.as_ref().expect("the trainer provides the rollouts that were asked for");
+        let rewards: Vec<f32> = paths.fates.iter().map(|f| f.reward).collect();
+        let advantages: Vec<f32> = rewards.chunks(paths.samples()).flat_map(leave_one_out_advantage).collect();
+        let log_q = paths.sampled.clone().sum_dim(2).squeeze_dim::<2>(2);
+        let mut value = -paths.weighted(log_q, &advantages);
+        if self.anchor > 0.0 {
+            value = value + self.soft_ce.total(unrolled) * self.anchor;
+        }
+        let bound = rewards.iter().sum::<f32>() / rewards.len().max(1) as f32;
+        Loss { value, logged: vec![("elbo", bound), ("survived", paths.mean_survived())] }
+    }
+}

@@ -1,0 +1,64 @@
+//! VSD `survival` (derived): the closed form of multi-proposal VSD at T=0.
+//!
+//! With g the target's greedy path and `Q_j = prod_{i<=j} q_i(g_i)`, the expected number of accepted drafts when S paths are
+//! sampled and the best one counts is `E[L] = sum_j [1 - (1 - Q_j)^S]`; the loss is its negative. S=1 is D-PACE's objective
+//! without smoothing.
+
+use burn::prelude::*;
+use rand_chacha::ChaCha8Rng;
+
+use super::{Loss, Objective, SoftCe, Unrolled, constant, log_1m_exp, token_log_probs};
+
+/// `-sum_m w_m sum_j [1 - (1 - Q_mj)^S] + anchor * soft_ce`.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Survival {
+    /// Proposals, S.
+    pub samples: usize,
+    /// Weight mu of the cross-entropy anchor.
+    pub anchor: f32,
+    /// The anchor's form.
+    pub soft_ce: SoftCe,
+}
+
+impl Survival {
+    /// `sum_m w_m E[L_m]` with gradients, `[1]`.
+    pub fn expected_length(&self, unrolled: &Unrolled) -> Tensor<1> {
+        let device = unrolled.device();
+        let mut log_survival: Option<Tensor<1>> = None;
+        let mut total = Tensor::<1>::zeros([1], &device);
+        for step in &unrolled.steps {
+            let ids = step.greedy.iter().map(|g| g.unwrap_or(0)).collect();
+            let log_q = token_log_probs(&step.logits, ids, 1).squeeze_dim::<1>(1);
+            let log_q = match log_survival {
+                Some(before) => before + log_q,
+                None => log_q,
+            };
+            let weights = unrolled.weights.iter().zip(&step.greedy).map(|(w, g)| if g.is_some() { *w } else { 0.0 });
+            let weights = constant(weights.collect(), &device);
+            // 1 - (1-Q)^S = -expm1(S log(1-Q)); at S=1 that is Q itself.
+            let reached = match self.samples {
+                1 => log_q.clone().exp(),
+                s => -(log_1m_exp(log_q.clone()) * s as f32).exp() + 1.0,
+            };
+            total = total + (reached * weights).sum();
+            log_survival = Some(log_q);
+        }
+        total
+    }
+}
+
+impl Objective for Survival {
+    fn name(&self) -> &'static str {
+        "survival"
+    }
+
+    fn loss(&self, unrolled: &Unrolled, _rng: &mut ChaCha8Rng) -> Loss {
+        let length = self.expected_length(unrolled);
+        let logged = vec![("expected_length", length.clone().detach().into_scalar::<f32>())];
+        let mut value = -length;
+        if self.anchor > 0.0 {
+            value = value + self.soft_ce.total(unrolled) * self.anchor;
+        }
+        Loss { value, logged }
+    }
+}
