@@ -2,11 +2,15 @@
 //!
 //! Indexing everywhere: the features at position t go with the embedding of x_{t+1} and predict x_{t+2}.
 
-use burn::prelude::*;
-use sightdraft_core::Result;
-use sightdraft_target::{KvCache, Mask};
+use std::fs;
+use std::path::Path;
 
-use crate::{Eagle3, VocabMap};
+use burn::prelude::*;
+use sightdraft_core::checkpoint::save_safetensors;
+use sightdraft_core::{Checkpoint, Error, Result};
+use sightdraft_target::{KvCache, LlamaConfig, Mask};
+
+use crate::{DraftConfig, Eagle3, VocabMap};
 
 /// Rows that carry the target's features.
 #[derive(Debug, Clone)]
@@ -80,43 +84,81 @@ pub enum DraftModel {
 
 impl DraftModel {
     /// Reads a draft directory; checks that it fits a target of this geometry.
-    pub fn open(_dir: &std::path::Path, _target: &sightdraft_target::LlamaConfig, _device: &Device) -> Result<Self> {
-        todo!()
+    ///
+    /// # Errors
+    /// Not a draft; another hidden size or vocabulary; taps that the target does not have; missing, truncated or misshapen
+    /// tensors; no d2t where D != V.
+    pub fn open(dir: &Path, target: &LlamaConfig, device: &Device) -> Result<Self> {
+        let config = DraftConfig::open(dir, target)?;
+        Ok(Self::Eagle3(Eagle3::load(&Checkpoint::open(dir)?, config, device)?))
     }
 
-    /// Writes the published layout (config.json, model.safetensors) into `dir`, whole or not at all.
-    pub fn save(&self, _dir: &std::path::Path) -> Result<()> {
-        todo!()
+    /// Writes the published layout (config.json, model.safetensors) into `dir`. Both files are complete before either takes
+    /// its name; other files in `dir` stay.
+    ///
+    /// # Errors
+    /// What the disk refuses.
+    pub fn save(&self, dir: &Path) -> Result<()> {
+        let Self::Eagle3(draft) = self;
+        let stage = dir.join(format!(".draft.{}.tmp", std::process::id()));
+        fs::create_dir_all(&stage).map_err(|source| Error::io("create", &stage, source))?;
+        let written = write_layout(draft, &stage).and_then(|()| {
+            ["model.safetensors", "config.json"].iter().try_for_each(|name| {
+                let path = dir.join(name);
+                fs::rename(stage.join(name), &path).map_err(|source| Error::io("write", path, source))
+            })
+        });
+        // Left behind only if the disk refuses this too; the first failure is the one to report.
+        let _ = fs::remove_dir_all(&stage);
+        written
     }
+
+    fn inner(&self) -> &dyn Draft {
+        match self {
+            Self::Eagle3(draft) => draft,
+        }
+    }
+}
+
+fn write_layout(draft: &Eagle3, dir: &Path) -> Result<()> {
+    save_safetensors(&dir.join("model.safetensors"), &draft.tensors(), &[("format", "pt")])?;
+    let path = dir.join("config.json");
+    fs::write(&path, format!("{:#}\n", draft.config.to_json())).map_err(|source| Error::io("write", path, source))
 }
 
 impl Draft for DraftModel {
     fn taps(&self) -> &[usize] {
-        todo!()
+        self.inner().taps()
     }
+
     fn vocab(&self) -> &VocabMap {
-        todo!()
+        self.inner().vocab()
     }
+
     fn start(&self) -> DraftState {
-        todo!()
+        self.inner().start()
     }
-    fn extend(&self, _state: &mut DraftState, _rows: FeatureRows<'_>) -> DraftPass {
-        todo!()
+
+    fn extend(&self, state: &mut DraftState, rows: FeatureRows<'_>) -> DraftPass {
+        self.inner().extend(state, rows)
     }
+
     fn step(
         &self,
-        _state: &mut DraftState,
-        _hidden: Tensor<3>,
-        _embeds: Tensor<3>,
-        _positions: &[Vec<usize>],
-        _mask: &Mask,
+        state: &mut DraftState,
+        hidden: Tensor<3>,
+        embeds: Tensor<3>,
+        positions: &[Vec<usize>],
+        mask: &Mask,
     ) -> DraftPass {
-        todo!()
+        self.inner().step(state, hidden, embeds, positions, mask)
     }
-    fn unroll(&self, _rows: FeatureRows<'_>, _later: &[Tensor<3>]) -> Vec<DraftPass> {
-        todo!()
+
+    fn unroll(&self, rows: FeatureRows<'_>, later: &[Tensor<3>]) -> Vec<DraftPass> {
+        self.inner().unroll(rows, later)
     }
-    fn logits(&self, _predict: Tensor<3>) -> Tensor<3> {
-        todo!()
+
+    fn logits(&self, predict: Tensor<3>) -> Tensor<3> {
+        self.inner().logits(predict)
     }
 }

@@ -3,6 +3,8 @@
 pub mod config;
 pub mod draft;
 pub mod eagle3;
+pub mod taps;
+mod unroll;
 pub mod vocab;
 
 pub use config::DraftConfig;
