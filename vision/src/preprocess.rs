@@ -48,6 +48,15 @@ impl Preprocessor {
         Ok(Self { config: PreprocessConfig::open(dir)? })
     }
 
+    /// Writes `preprocessor_config.json` into `dir`.
+    ///
+    /// # Errors
+    /// What the disk refuses.
+    pub fn save(&self, dir: &Path) -> Result<()> {
+        let text = format!("{:#}\n", self.config.to_json());
+        sightdraft_core::files::write_atomically(&dir.join("preprocessor_config.json"), text.as_bytes())
+    }
+
     /// Resizes (PIL's bicubic), crops or pads, rescales, normalises.
     pub fn apply(&self, image: &Image) -> Pixels {
         let config = &self.config;

@@ -271,7 +271,7 @@ mod tests {
     fn what_is_written_reads_back() {
         for config in [PreprocessConfig::clip(28, true), PreprocessConfig::clip(336, false)] {
             let dir = tempfile::tempdir().unwrap();
-            std::fs::write(dir.path().join("preprocessor_config.json"), config.to_json().to_string()).unwrap();
+            crate::Preprocessor { config: config.clone() }.save(dir.path()).unwrap();
             assert_eq!(PreprocessConfig::open(dir.path()).unwrap(), config);
         }
     }

@@ -3,6 +3,7 @@
 pub mod attention;
 pub mod cache;
 pub mod config;
+mod image_block;
 pub mod layer;
 pub mod linear;
 pub mod llama;
@@ -19,7 +20,7 @@ pub use cache::KvCache;
 pub use config::{LlamaConfig, RopeConfig};
 pub use linear::Projection;
 pub use llama::{Llama, Pass};
-pub use llava::Llava;
+pub use llava::{Llava, LlavaConfig};
 pub use mask::Mask;
 pub use rope::Rope;
 pub use served::ServedTarget;

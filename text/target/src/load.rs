@@ -46,9 +46,12 @@ pub fn load_llama(
     })
 }
 
-/// Reads a LLaVA directory, both tensor naming schemes (before and after transformers 4.52).
-pub fn load_llava(_dir: &Path, _device: &Device) -> Result<Llava> {
-    todo!()
+/// Reads a LLaVA directory in F32; [`Llava::load`] takes other dtypes.
+///
+/// # Errors
+/// As [`Llava::load`].
+pub fn load_llava(dir: &Path, device: &Device) -> Result<Llava> {
+    Llava::load(dir, DType::F32, device)
 }
 
 /// Reads a text-only LLaMA directory, weights as `dtype` (F32, F16 or BF16).

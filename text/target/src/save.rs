@@ -78,7 +78,7 @@ impl Named {
 }
 
 /// PyTorch's name of a float type.
-fn torch_name(dtype: DType) -> &'static str {
+pub(crate) fn torch_name(dtype: DType) -> &'static str {
     match dtype {
         DType::F16 => "float16",
         DType::BF16 => "bfloat16",
