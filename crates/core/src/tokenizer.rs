@@ -41,8 +41,8 @@ impl Tokenizer {
         Ok(self.encoding(text, special)?.get_ids().to_vec())
     }
 
-    /// Ids of a rendered prompt or conversation: the leading tokens (BOS) that the tokenizer adds, unless the text
-    /// already begins with them (a doubled BOS is the classic fault), and never a trailing EOS.
+    /// Ids of a rendered prompt or conversation: the leading tokens (BOS) that the tokenizer adds, unless the text begins
+    /// with a special token of its own (a doubled BOS is the classic fault), and never a trailing EOS.
     pub fn encode_prompt(&self, text: &str) -> Result<Vec<u32>> {
         Ok(self.encode_prompt_with_spans(text)?.into_iter().map(|(id, _)| id).collect())
     }
@@ -53,8 +53,9 @@ impl Tokenizer {
         let encoding = self.encoding(text, true)?;
         let added = encoding.get_special_tokens_mask().iter().take_while(|&&mask| mask == 1).count();
         let prefix = &encoding.get_ids()[..added];
-        let already = plain.len() >= added && plain.iter().zip(prefix).all(|((id, _), bos)| id == bos);
-        let bos = if already { &[] } else { prefix };
+        // An image at the very start is content, not an opening.
+        let opened = plain.first().is_some_and(|(id, _)| self.is_special(*id) && self.id("<image>") != Some(*id));
+        let bos = if opened { &[] } else { prefix };
         Ok(bos.iter().map(|&id| (id, 0..0)).chain(plain).collect())
     }
 
@@ -249,7 +250,7 @@ mod tests {
     #[test]
     fn a_bos_is_never_doubled() {
         let tokenizer = open("llama2_like");
-        for text in ["<s>Hello", "Hello"] {
+        for text in ["<s>Hello", "Hello", "<image>\nHello"] {
             let ids = tokenizer.encode_prompt(text).unwrap();
             assert_eq!(ids.iter().filter(|&&id| id == 1).count(), 1, "{text}");
             assert_eq!(ids[0], 1);
