@@ -1,0 +1,133 @@
+//! Drafts on disk: what is written is read back, and what does not fit is refused with a sentence that says why.
+
+use std::path::Path;
+
+use burn::prelude::*;
+use sightdraft_core::checkpoint::save_safetensors;
+use sightdraft_draft::{Draft, DraftConfig, DraftModel, Eagle3, FeatureRows, VocabMap};
+use sightdraft_target::config::RopeScaling;
+use sightdraft_target::{Llama, LlamaConfig, Mask, RopeConfig};
+
+fn target_config() -> LlamaConfig {
+    let scaling = RopeScaling::Llama3 {
+        factor: 8.0,
+        low_freq_factor: 1.0,
+        high_freq_factor: 4.0,
+        original_max_position_embeddings: 8192,
+    };
+    LlamaConfig {
+        hidden_size: 16,
+        intermediate_size: 24,
+        num_hidden_layers: 4,
+        num_attention_heads: 4,
+        num_key_value_heads: 2,
+        head_dim: 4,
+        vocab_size: 12,
+        max_position_embeddings: 64,
+        rms_norm_eps: 1e-5,
+        rope: RopeConfig { theta: 500000.0, scaling: Some(scaling) },
+        tie_word_embeddings: true,
+    }
+}
+
+fn draft() -> Eagle3 {
+    let device = Device::flex();
+    let config = DraftConfig::for_target(&target_config(), 3).unwrap();
+    Eagle3::init(config, VocabMap::new(vec![0, 5, 9], 12), &Llama::init(&target_config(), &device), &device)
+}
+
+fn saved(dir: &Path) {
+    DraftModel::Eagle3(draft()).save(dir).unwrap();
+}
+
+fn refusal(dir: &Path, target: &LlamaConfig) -> String {
+    DraftModel::open(dir, target, &Device::flex()).err().expect("the draft does not fit").to_string()
+}
+
+fn edit_config(dir: &Path, edit: impl FnOnce(&mut serde_json::Value)) {
+    let path = dir.join("config.json");
+    let mut value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
+    edit(&mut value);
+    std::fs::write(path, value.to_string()).unwrap();
+}
+
+fn logits(draft: &dyn Draft) -> Vec<f32> {
+    let device = Device::flex();
+    let rows = FeatureRows {
+        features: Tensor::<1, Int>::arange(0..96, &device).float().sin().reshape([1, 2, 48]),
+        embeds: Tensor::<1, Int>::arange(0..32, &device).float().cos().reshape([1, 2, 16]),
+        positions: &[vec![9000, 9001]],
+        mask: &Mask::Causal,
+        image: &[vec![false, false]],
+    };
+    let pass = draft.extend(&mut draft.start(), rows);
+    draft.logits(pass.predict).into_data().iter::<f32>().collect()
+}
+
+#[test]
+fn a_saved_draft_comes_back_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = DraftModel::Eagle3(draft());
+    model.save(dir.path()).unwrap();
+    let back = DraftModel::open(dir.path(), &target_config(), &Device::flex()).unwrap();
+    assert_eq!(back.vocab(), &VocabMap::new(vec![0, 5, 9], 12));
+    assert_eq!(back.taps(), [1, 2, 3]);
+    // The rope scaling is among what must survive: position 9000 shows it.
+    assert_eq!(logits(&back), logits(&model));
+    let mut names: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["config.json", "model.safetensors"]);
+}
+
+#[test]
+fn both_layer_id_conventions_are_read() {
+    let dir = tempfile::tempdir().unwrap();
+    saved(dir.path());
+    edit_config(dir.path(), |value| {
+        value.as_object_mut().unwrap().remove("eagle_aux_hidden_state_layer_ids");
+        value["eagle_config"]["eagle_aux_hidden_state_layer_ids"] = serde_json::json!([-1, 0, 3]);
+    });
+    assert_eq!(DraftConfig::open(dir.path(), &target_config()).unwrap().taps, [0, 1, 4]);
+}
+
+#[test]
+fn a_fresh_head_speaks_with_the_rows_of_the_target() {
+    let device = Device::flex();
+    let target = Llama::init(&target_config(), &device);
+    let config = DraftConfig::for_target(&target_config(), 3).unwrap();
+    let head = Eagle3::init(config, VocabMap::new(vec![0, 5, 9], 12), &target, &device);
+    let rows = target.embed_tokens.weight.val().select(0, Tensor::from_ints([0, 5, 9], &device));
+    head.lm_head.weight_out_in().into_data().assert_eq(&rows.into_data(), false);
+}
+
+#[test]
+fn what_does_not_fit_the_target_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    saved(dir.path());
+    let refused = |target: LlamaConfig, words: &[&str]| {
+        let message = refusal(dir.path(), &target);
+        words.iter().for_each(|word| assert!(message.contains(word), "{message:?} should mention {word}"));
+    };
+    refused(LlamaConfig { vocab_size: 13, ..target_config() }, &["config.json", "vocab_size 13", "found 12"]);
+    refused(LlamaConfig { hidden_size: 8, ..target_config() }, &["config.json", "hidden_size 8", "found 16"]);
+    refused(
+        LlamaConfig { num_hidden_layers: 2, ..target_config() },
+        &["eagle_aux_hidden_state_layer_ids", "[1, 2, 3]"],
+    );
+}
+
+#[test]
+fn a_missing_map_and_a_foreign_directory_are_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    saved(dir.path());
+    let mut tensors = draft().tensors();
+    tensors.retain(|(name, _)| name != "d2t");
+    save_safetensors(&dir.path().join("model.safetensors"), &tensors, &[]).unwrap();
+    assert!(refusal(dir.path(), &target_config()).contains("d2t"));
+    edit_config(dir.path(), |value| {
+        value["architectures"] = serde_json::json!(["LlamaForCausalLM"]);
+        value.as_object_mut().unwrap().remove("draft_vocab_size");
+    });
+    assert!(refusal(dir.path(), &target_config()).contains("EAGLE-3"));
+    assert!(refusal(&dir.path().join("nowhere"), &target_config()).contains("nowhere"));
+}
