@@ -66,7 +66,7 @@ mod tests {
         let (ids, blocks) = expand(&[5, 9, 6, 9], 9, 2, 3).unwrap();
         assert_eq!((ids, blocks), (vec![5, 9, 9, 9, 6, 9, 9, 9], vec![1..4, 5..8]));
         assert_eq!(expand(&[5, 6], 9, 0, 3).unwrap(), (vec![5, 6], vec![]));
-        assert_eq!(expand(&[9, 9, 9, 9], 9, 1, 4).unwrap(), (vec![9; 4], vec![0..4]));
+        assert_eq!(expand(&[9; 8], 9, 2, 4).unwrap(), (vec![9; 8], vec![0..4, 4..8]));
     }
 
     #[test]

@@ -49,11 +49,13 @@ impl ServedTarget {
     /// Renders and encodes `messages`, preprocesses `images` (one per `<image>` in the messages, in order).
     ///
     /// # Errors
-    /// An image for a text-only target, a template that refuses the messages.
+    /// An image for a text-only target, another number of images than of `<image>`, a template that refuses the messages.
     pub fn prompt(&self, messages: &[Message], images: &[Image]) -> Result<Prompt> {
-        let ids = self.tokenizer.encode_prompt(&self.chat.prompt(messages)?)?;
         let images = match &self.preprocessor {
-            Some(preprocessor) => images.iter().map(|image| preprocessor.apply(image)).collect(),
+            Some(preprocessor) => {
+                check_placeholders(messages, images.len())?;
+                images.iter().map(|image| preprocessor.apply(image)).collect()
+            }
             None if images.is_empty() => Vec::new(),
             None => {
                 let (what, found) = (self.dir.display().to_string(), format!("{} image(s)", images.len()));
@@ -65,6 +67,41 @@ impl ServedTarget {
                 ));
             }
         };
+        let ids = self.tokenizer.encode_prompt(&self.chat.prompt(messages)?)?;
         Ok(Prompt { ids, images })
+    }
+}
+
+/// Where an image stands in a message.
+const PLACEHOLDER: &str = "<image>";
+
+/// Whether the messages hold one placeholder per image. The model checks the ids once more; here the sender's words can be
+/// named.
+fn check_placeholders(messages: &[Message], images: usize) -> Result<()> {
+    let found: usize = messages.iter().map(|message| message.content.matches(PLACEHOLDER).count()).sum();
+    if found == images {
+        return Ok(());
+    }
+    Err(Error::invalid(
+        "messages",
+        format!("{images} times {PLACEHOLDER}, once for each image"),
+        format!("{found}"),
+        if found < images { "write it where the image belongs" } else { "give the missing images, or leave it out" },
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use sightdraft_core::Role;
+
+    use super::*;
+
+    #[test]
+    fn placeholders_and_images_must_agree() {
+        let says = |content: &str| Message { role: Role::User, content: content.into() };
+        let two = [says("<image>\nWhat is it?"), says("And <image>?")];
+        assert!(check_placeholders(&two, 2).is_ok());
+        assert!(check_placeholders(&two, 1).unwrap_err().to_string().contains("found 2; give the missing images"));
+        assert!(check_placeholders(&two, 3).unwrap_err().to_string().contains("found 2; write it"));
     }
 }
