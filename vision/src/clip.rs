@@ -1,4 +1,5 @@
-//! The CLIP vision transformer (Radford et al. 2021, "Learning Transferable Visual Models From Natural Language Supervision").
+//! The CLIP vision transformer (Radford et al. 2021, "Learning Transferable Visual Models From Natural Language
+//! Supervision").
 
 use burn::module::Param;
 use burn::nn::{Initializer, LayerNorm, LayerNormConfig, Linear};
@@ -91,7 +92,8 @@ impl VisionLayer {
 pub struct ClipVision {
     /// Class embedding `[1, 1, hidden]`.
     pub class_embedding: Param<Tensor<3>>,
-    /// The patch convolution as a matrix `[3 * patch * patch, hidden]`: its stride is its size, so patches do not overlap.
+    /// The patch convolution as a matrix `[3 * patch * patch, hidden]`: its stride is its size, so patches do not
+    /// overlap.
     pub patch_embedding: Linear,
     /// Position embeddings `[1, 1 + patches, hidden]`, the class first.
     pub position_embedding: Param<Tensor<3>>,
@@ -122,8 +124,8 @@ impl ClipVision {
         }
     }
 
-    /// Hidden states 0 (after the embeddings and their norm) to `last` (after layer `last`), each `[B, 1 + patches, hidden]`, of
-    /// `pixels` `[B, 3, side, side]`. Layers behind `last` do not run.
+    /// Hidden states 0 (after the embeddings and their norm) to `last` (after layer `last`), each `[B, 1 + patches,
+    /// hidden]`, of `pixels` `[B, 3, side, side]`. Layers behind `last` do not run.
     ///
     /// # Panics
     /// If `last` exceeds the number of layers, or the pixels are not of the configured size.

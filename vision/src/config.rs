@@ -34,8 +34,8 @@ pub struct VisionConfig {
 }
 
 impl VisionConfig {
-    /// Resolves the vision keys of a LLaVA `config.json` (`model`), read from `path`; `text_hidden_size` is the width of its
-    /// language model.
+    /// Resolves the vision keys of a LLaVA `config.json` (`model`), read from `path`; `text_hidden_size` is the width
+    /// of its language model.
     ///
     /// # Errors
     /// A tower that is not CLIP's, a feature layer that does not exist, sizes that do not divide.

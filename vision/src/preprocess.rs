@@ -107,8 +107,8 @@ struct Cut {
 }
 
 impl Cut {
-    /// The middle `size` of `from` pixels; where that is an odd number too many or too few, the result starts half a pixel
-    /// early in the source.
+    /// The middle `size` of `from` pixels; where that is an odd number too many or too few, the result starts half a
+    /// pixel early in the source.
     fn new(from: usize, size: usize) -> Self {
         let start = from.saturating_sub(size) / 2;
         let offset = size.saturating_sub(from).div_ceil(2);

@@ -45,7 +45,8 @@ const CLIP_MEAN: [f32; 3] = [0.481_454_66, 0.457_827_5, 0.408_210_73];
 const CLIP_STD: [f32; 3] = [0.268_629_54, 0.261_302_6, 0.275_777_1];
 
 impl PreprocessConfig {
-    /// CLIP's numbers for a square of `size`: shortest edge, then centre crop; with `pad`, a square of the mean colour first.
+    /// CLIP's numbers for a square of `size`: shortest edge, then centre crop; with `pad`, a square of the mean
+    /// colour first.
     pub fn clip(size: usize, pad: bool) -> Self {
         let resize = Resize::ShortestEdge(size);
         Self { size, resize, pad, rescale: 1.0 / 255.0, mean: CLIP_MEAN, std: CLIP_STD }
@@ -55,7 +56,8 @@ impl PreprocessConfig {
     /// `config.json` (`image_aspect_ratio: "pad"`) that it pads; a Hugging Face one says `do_pad`.
     ///
     /// # Errors
-    /// Neither file is there, or one asks for what is not implemented (a filter other than bicubic, a result that is not square).
+    /// Neither file is there, or one asks for what is not implemented (a filter other than bicubic, a result that is
+    /// not square).
     pub fn open(dir: &Path) -> Result<Self> {
         let (path, value) = find(dir)?;
         let raw: Raw = serde_json::from_value(value).map_err(|e| {

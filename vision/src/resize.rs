@@ -1,5 +1,9 @@
-//! Bicubic resampling as PIL does it, bit for bit: a separable filter (a = -0.5) widened by the scale when shrinking, 22-bit
-//! fixed-point weights, rounding to bytes after the horizontal pass and again after the vertical one.
+//! Bicubic resampling as PIL does it, bit for bit: a separable filter (a = -0.5) widened by the scale when shrinking,
+//! 22-bit fixed-point weights, rounding to bytes after the horizontal pass and again after the vertical one.
+//!
+//! Horizontal first is what Pillow did when LLaVA-1.5 was trained (checked against 11.0, and against the fixtures). Pillow 13
+//! takes the vertical pass first for some tall images; as bytes are rounded in between, its result then differs a little (by
+//! up to 2 on a smooth image of 31 x 900, more on noise).
 
 use std::ops::Range;
 
@@ -47,8 +51,8 @@ impl<'a> Canvas<'a> {
     }
 }
 
-/// Resizes `canvas` to `width` x `height` and returns the columns `x` and rows `y` of the result, `[y.len()][x.len()][3]`. Only
-/// what the window needs is computed.
+/// Resizes `canvas` to `width` x `height` and returns the columns `x` and rows `y` of the result,
+/// `[y.len()][x.len()][3]`. Only what the window needs is computed.
 ///
 /// # Panics
 /// If the window reaches outside the result.

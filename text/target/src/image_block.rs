@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use sightdraft_core::{Error, Result};
 
-/// Expands each `token` in `ids` to `rows` copies, or leaves ids that are expanded already; returns the ids and where each of the
-/// `images` lies.
+/// Expands each `token` in `ids` to `rows` copies, or leaves ids that are expanded already; returns the ids and where
+/// each of the `images` lies.
 ///
 /// # Errors
 /// Another number of image tokens than one per image or one per image row; a block that is cut.

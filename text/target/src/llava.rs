@@ -1,5 +1,5 @@
-//! LLaVA-1.5: CLIP vision tower, projector and LLaMA, image tokens expanded in place (Liu et al. 2023, "Visual Instruction
-//! Tuning"; 2024, "Improved Baselines with Visual Instruction Tuning").
+//! LLaVA-1.5: CLIP vision tower, projector and LLaMA, image tokens expanded in place (Liu et al. 2023, "Visual
+//! Instruction Tuning"; 2024, "Improved Baselines with Visual Instruction Tuning").
 
 use std::ops::Range;
 use std::path::Path;
@@ -88,7 +88,8 @@ impl Llava {
         }
     }
 
-    /// Reads a directory, weights as `dtype` (F32, F16 or BF16); the tensors are named as before or since transformers 4.52.
+    /// Reads a directory, weights as `dtype` (F32, F16 or BF16); the tensors are named as before or since
+    /// transformers 4.52.
     ///
     /// # Errors
     /// A config or weight file that is missing, damaged or does not fit.

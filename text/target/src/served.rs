@@ -49,7 +49,8 @@ impl ServedTarget {
     /// Renders and encodes `messages`, preprocesses `images` (one per `<image>` in the messages, in order).
     ///
     /// # Errors
-    /// An image for a text-only target, another number of images than of `<image>`, a template that refuses the messages.
+    /// An image for a text-only target, another number of images than of `<image>`, a template that refuses the
+    /// messages.
     pub fn prompt(&self, messages: &[Message], images: &[Image]) -> Result<Prompt> {
         let images = match &self.preprocessor {
             Some(preprocessor) => {
@@ -75,8 +76,8 @@ impl ServedTarget {
 /// Where an image stands in a message.
 const PLACEHOLDER: &str = "<image>";
 
-/// Whether the messages hold one placeholder per image. The model checks the ids once more; here the sender's words can be
-/// named.
+/// Whether the messages hold one placeholder per image. The model checks the ids once more; here the sender's words
+/// can be named.
 fn check_placeholders(messages: &[Message], images: usize) -> Result<()> {
     let found: usize = messages.iter().map(|message| message.content.matches(PLACEHOLDER).count()).sum();
     if found == images {
