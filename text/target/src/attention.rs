@@ -10,6 +10,9 @@ use crate::{KvCache, LlamaConfig, Projection, Rope};
 /// Query rows scored at once when autodiff is off, so that a long prompt's scores never stand in memory all together.
 const CHUNK: usize = 512;
 
+/// Up to so many query rows (of a whole group) the queries are transposed for the scores, above it the keys.
+const FEW_ROWS: usize = 16;
+
 /// What a blocked score becomes: so low that its weight is exactly 0, yet finite, so that a row with nothing to see gives
 /// no NaN.
 const BLOCKED: f32 = -1e30;
@@ -97,14 +100,13 @@ impl Attention {
     pub fn attend(&self, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>, blocked: Option<Tensor<4, Bool>>) -> Tensor<3> {
         let [batch, heads, n, width] = q.dims();
         let q = q * (self.head_dim as f64).powf(-0.5);
-        let keys = k.swap_dims(2, 3);
         let mixed = if n <= CHUNK || q.device().is_autodiff() {
-            mix(q, keys, v, blocked)
+            mix(q, k, v, blocked)
         } else {
             let chunks = (0..n).step_by(CHUNK).map(|start| {
                 let rows = CHUNK.min(n - start);
                 let blocked = blocked.clone().map(|mask| mask.narrow(2, start, rows));
-                mix(q.clone().narrow(2, start, rows), keys.clone(), v.clone(), blocked)
+                mix(q.clone().narrow(2, start, rows), k.clone(), v.clone(), blocked)
             });
             Tensor::cat(chunks.collect(), 2)
         };
@@ -131,14 +133,14 @@ fn widths(config: &LlamaConfig) -> (usize, usize) {
     (config.num_attention_heads * config.head_dim, config.num_key_value_heads * config.head_dim)
 }
 
-/// Scores, softmax and the weighted sum of values of some query rows: `[B, heads, rows, d]`. `keys` is `[B, kv_heads, d, t]`.
+/// Scores, softmax and the weighted sum of values of some query rows: `[B, heads, rows, d]`.
 fn mix(q: Tensor<4>, keys: Tensor<4>, values: Tensor<4>, blocked: Option<Tensor<4, Bool>>) -> Tensor<4> {
     let [batch, heads, rows, width] = q.dims();
     let kv_heads = keys.dims()[1];
     let group = heads / kv_heads;
     let q = q.reshape([batch, kv_heads, group * rows, width]);
     let dtype = q.dtype();
-    let mut scores = q.matmul(keys).cast(DType::F32);
+    let mut scores = score(q, keys).cast(DType::F32);
     let mut awake = None;
     if let Some(blocked) = blocked {
         // Row r of head h of a group is row h * rows + r: the mask repeats as a whole.
@@ -151,4 +153,13 @@ fn mix(q: Tensor<4>, keys: Tensor<4>, values: Tensor<4>, blocked: Option<Tensor<
         mixed = mixed * awake;
     }
     mixed.reshape([batch, heads, rows, width])
+}
+
+/// q k^T, `[B, kv_heads, rows, t]`. The CPU's matrix product is slow to read a transposed operand, so the smaller one is
+/// transposed: a single row over a long cache costs a tenth this way.
+fn score(q: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
+    match q.dims()[2] <= FEW_ROWS {
+        true => keys.matmul(q.swap_dims(2, 3)).swap_dims(2, 3),
+        false => q.matmul(keys.swap_dims(2, 3)),
+    }
 }

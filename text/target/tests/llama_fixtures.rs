@@ -225,3 +225,22 @@ fn fixture_save_and_load_is_the_same_model() {
         case.check("logits", again.logits(pass.hidden));
     }
 }
+
+#[test]
+fn fixture_half_precision_stays_close() {
+    for case in cases("logits", &Device::flex()) {
+        let rows = case.rows("input_ids");
+        for (dtype, tolerance) in [(DType::F16, 0.01), (DType::BF16, 0.08)] {
+            let model = load_text(Path::new(&case.name), dtype, &case.device).expect("loads");
+            let embeds = model.embed(case.ids(&rows));
+            let pass = model.forward(embeds, &count(rows[0].len()), &Mask::Causal, &mut model.new_cache(), &[]);
+            assert_eq!(pass.hidden.dtype(), dtype);
+            let found = model.logits(pass.hidden).into_data().convert::<f32>().try_to_vec::<f32>().expect("f32");
+            let expected = case.reference("logits");
+            let scale = expected.iter().map(|x| x.abs()).fold(0.0, f32::max);
+            let largest = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            println!("{} {dtype:?}: {:.1e} of the largest logit", case.name, largest / scale);
+            assert!(largest <= tolerance * scale, "{} {dtype:?}: {largest} of {scale}", case.name);
+        }
+    }
+}
