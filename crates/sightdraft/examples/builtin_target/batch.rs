@@ -5,7 +5,7 @@ use sightdraft_core::{Result, Tokenizer};
 use sightdraft_datasets::charts::{Chart, Split};
 use sightdraft_vision::{Image, Pixels, Preprocessor};
 
-use crate::tokenizer::IMAGE;
+use crate::tokenizer::{IMAGE, PAD};
 
 /// Batches that are drawn together and sorted by length, so that little is padding.
 const POOL: u64 = 8;
@@ -111,7 +111,7 @@ pub fn collate(samples: Vec<Sample>, image_rows: usize, device: &Device) -> Batc
     for (i, sample) in samples.iter().enumerate() {
         before.extend(sample.prompt[..image].iter().map(|id| *id as i64));
         let ids = sample.prompt[image + 1..].iter().chain(&sample.answer).map(|id| *id as i64);
-        after.extend(ids.chain(std::iter::repeat(0)).take(longest));
+        after.extend(ids.chain(std::iter::repeat(i64::from(PAD))).take(longest));
         let first = i * width + sample.prompt.len() - 1 + image_rows - 1;
         rows.extend((0..sample.answer.len()).map(|j| (first + j) as i64));
         targets.extend(sample.answer.iter().map(|id| *id as i64));

@@ -70,7 +70,7 @@ fn run(arguments: &Arguments) -> Result<()> {
         every: arguments.every,
     };
     let trained = train::run(fresh, &encoder, &plan, dir, &device)?.valid();
-    save::model(&trained, dir)?;
+    save::model(&trained, &encoder.preprocessor, dir)?;
     println!("held-out {:?}", score::run(&trained, &encoder, arguments.seed, arguments.score)?);
     Ok(())
 }

@@ -16,6 +16,8 @@ use tokenizers::{AddedToken, Tokenizer};
 
 /// Special tokens; their ids are their places.
 pub const SPECIAL: [&str; 4] = ["<pad>", "<s>", "</s>", "<image>"];
+/// Fills up batches.
+pub const PAD: u32 = 0;
 /// Begin of the conversation.
 pub const BOS: u32 = 1;
 /// End of an answer.
@@ -44,7 +46,7 @@ pub fn train(seed: u64, dir: &Path) -> Result<()> {
     tokenizer.with_decoder(Some(Decoder::default()));
     let bos = TemplateProcessing::builder()
         .try_single("<s> $A")
-        .and_then(|builder| Ok(builder.special_tokens(vec![("<s>", BOS)]).build().map_err(|e| e.to_string())?))
+        .and_then(|builder| builder.special_tokens(vec![("<s>", BOS)]).build().map_err(|e| e.to_string()))
         .map_err(|e| fault(e.into()))?;
     tokenizer.with_post_processor(Some(bos));
     tokenizer.save(&path, false).map_err(fault)?;
@@ -60,7 +62,7 @@ pub fn train(seed: u64, dir: &Path) -> Result<()> {
         "model_max_length": 512,
         "chat_template": CHAT_TEMPLATE,
     });
-    crate::save::json(&dir.join("tokenizer_config.json"), &config)
+    crate::save::write_json(&dir.join("tokenizer_config.json"), &config)
 }
 
 fn learn(seed: u64) -> tokenizers::Result<Tokenizer> {
