@@ -1,7 +1,9 @@
 //! Draft trees, verification rules, the generation loop and its counters. It knows no training.
 
+pub mod batch;
 pub mod builder;
 pub mod counters;
+mod drafting;
 pub mod dynamic;
 pub mod generate;
 pub mod point_mass;
@@ -12,6 +14,7 @@ pub mod stop;
 pub mod tree;
 pub mod verify;
 
+pub use batch::generate_batch;
 pub use builder::TreeBuilder;
 pub use counters::{Counters, Seconds};
 pub use dynamic::DynamicTree;

@@ -1,5 +1,7 @@
 //! Trees, acceptance and compaction against recordings of the published implementations.
 
+mod compaction;
+mod end_to_end;
 mod files;
 mod posterior;
 mod tree;

@@ -1,0 +1,145 @@
+//! A draft at work on one sequence: it follows the accepted tokens and grows trees behind them.
+
+use burn::prelude::*;
+use burn::tensor::DType;
+use burn::tensor::activation::log_softmax;
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use sightdraft_draft::{Draft, DraftPass, DraftState, FeatureRows};
+use sightdraft_target::{Llama, Mask, PromptRows};
+
+use crate::{Acceptance, DraftTree, DynamicTree, Request, SampledTree, TreeBuilder, TreeShape};
+
+/// A draft, its state, and what it last left.
+pub(crate) struct Drafting<'a> {
+    draft: &'a dyn Draft,
+    llama: &'a Llama,
+    request: &'a Request,
+    state: DraftState,
+    /// The pass over the last accepted token: where trees start from.
+    last: Option<DraftPass>,
+    random: ChaCha8Rng,
+}
+
+impl<'a> Drafting<'a> {
+    pub(crate) fn new(draft: &'a dyn Draft, llama: &'a Llama, request: &'a Request) -> Self {
+        // Another stream than the verifier's, which has the same seed.
+        let mut random = ChaCha8Rng::seed_from_u64(request.sampling.seed);
+        random.set_stream(1);
+        Self { draft, llama, request, state: draft.start(), last: None, random }
+    }
+
+    /// Hidden states of the target that the draft reads.
+    pub(crate) fn taps(&self) -> &'a [usize] {
+        self.draft.taps()
+    }
+
+    /// Follows the prompt: `features` `[1, n, F]` of its rows, each with the embedding of the row after it; `first` is the
+    /// token after the prompt.
+    pub(crate) fn prefill(&mut self, features: Tensor<3>, first: u32) {
+        let prompt = &self.request.prompt;
+        let n = prompt.ids.len();
+        let is_image: Vec<bool> =
+            (0..n).map(|row| prompt.image_rows.iter().any(|image| image.contains(&row))).collect();
+        let mut next_is_image = is_image[1..].to_vec();
+        next_is_image.push(false);
+        let blind = self.request.blind_draft && !prompt.image_rows.is_empty();
+        let (features, embeds) = match blind {
+            true => (without(features, &is_image), self.embed(&next_ids(prompt, first, self.llama.config.vocab_size))),
+            false => {
+                let shifted = prompt.embeds.clone().narrow(1, 1, n - 1);
+                (features, Tensor::cat(vec![shifted, self.embed(&[first])], 1))
+            }
+        };
+        self.follow(features, embeds, next_is_image);
+    }
+
+    /// Follows accepted tokens: `features` `[1, m, F]` of the accepted path, `next` the `m` tokens after each of its nodes.
+    pub(crate) fn extend(&mut self, features: Tensor<3>, next: &[u32]) {
+        self.follow(features, self.embed(next), vec![false; next.len()]);
+    }
+
+    fn follow(&mut self, features: Tensor<3>, embeds: Tensor<3>, image: Vec<bool>) {
+        let n = image.len();
+        let start = self.state.cache.len();
+        let rows = FeatureRows {
+            features,
+            embeds,
+            positions: &[(start..start + n).collect()],
+            mask: &Mask::Causal,
+            image: &[image],
+        };
+        let pass = self.draft.extend(&mut self.state, rows);
+        let last_row = |rows: Tensor<3>| rows.narrow(1, n - 1, 1);
+        self.last = Some(DraftPass { hidden: last_row(pass.hidden), predict: last_row(pass.predict) });
+    }
+
+    /// A tree below `root`, the last accepted token, of at most `levels` levels.
+    pub(crate) fn tree(&mut self, root: u32, levels: usize) -> DraftTree {
+        let Some(mut pass) = self.last.take().filter(|_| levels > 0) else { return DraftTree::root(root) };
+        let mut builder = self.builder(root, levels);
+        let stable = self.state.cache.len();
+        builder.expand(&self.log_probs(pass.predict), self.draft.vocab());
+        let mut level = 0;
+        while !builder.frontier().is_empty() {
+            let parents: Vec<i32> = builder.frontier().iter().map(|feed| feed.parent_row as i32).collect();
+            let tokens: Vec<u32> = builder.frontier().iter().map(|feed| feed.token).collect();
+            let hidden = pass.hidden.clone().select(1, Tensor::from_ints(parents.as_slice(), &pass.hidden.device()));
+            let positions = [vec![stable + level; tokens.len()]];
+            let mask = level_mask(stable, builder.sees());
+            let embeds = self.embed(&tokens);
+            pass = self.draft.step(&mut self.state, hidden, embeds, &positions, &mask);
+            builder.expand(&self.log_probs(pass.predict), self.draft.vocab());
+            level += 1;
+        }
+        self.state.cache.truncate(stable);
+        builder.finish()
+    }
+
+    fn builder(&mut self, root: u32, levels: usize) -> Box<dyn TreeBuilder> {
+        let request = self.request;
+        let shape = TreeShape { depth: request.tree.depth.min(levels - 1), ..request.tree };
+        if request.acceptance == Acceptance::Ratio && !request.sampling.is_greedy() {
+            let random = ChaCha8Rng::seed_from_u64(self.random.random());
+            return Box::new(SampledTree::new(root, shape, request.sampling, random));
+        }
+        Box::new(DynamicTree::new(root, shape))
+    }
+
+    /// Log-probabilities over the draft vocabulary on the host, row by row.
+    fn log_probs(&self, predict: Tensor<3>) -> Vec<f32> {
+        let logits = self.draft.logits(predict).cast(DType::F32);
+        log_softmax(logits, 2).into_data().iter::<f32>().collect()
+    }
+
+    fn embed(&self, ids: &[u32]) -> Tensor<3> {
+        embed(self.llama, ids)
+    }
+}
+
+/// Embeddings of `ids`, `[1, n, H]`.
+pub(crate) fn embed(llama: &Llama, ids: &[u32]) -> Tensor<3> {
+    let ids: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
+    let ids = Tensor::<1, Int>::from_ints(ids.as_slice(), &llama.embed_tokens.weight.device());
+    llama.embed(ids.unsqueeze())
+}
+
+/// Rows of a tree level see the whole stable cache, their ancestors and themselves.
+fn level_mask(stable: usize, sees: &[Vec<bool>]) -> Mask {
+    let row = |seen: &Vec<bool>| [vec![true; stable], seen.clone()].concat();
+    Mask::Full(vec![sees.iter().map(row).collect()])
+}
+
+/// The id after each row of the prompt. An image token may lie beyond the embedding; id 0 stands in for it there.
+fn next_ids(prompt: &PromptRows, first: u32, vocabulary: usize) -> Vec<u32> {
+    let inside = |id: u32| if (id as usize) < vocabulary { id } else { 0 };
+    prompt.ids[1..].iter().copied().map(inside).chain([first]).collect()
+}
+
+/// Features with those of image rows at zero.
+fn without(features: Tensor<3>, is_image: &[bool]) -> Tensor<3> {
+    let keep: Vec<f32> = is_image.iter().map(|&image| f32::from(!image)).collect();
+    let dtype = features.dtype();
+    let keep = Tensor::<1>::from_floats(keep.as_slice(), &features.device()).cast(dtype);
+    features * keep.reshape([1, is_image.len(), 1])
+}

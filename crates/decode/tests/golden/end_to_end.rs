@@ -1,0 +1,56 @@
+//! The recorded target and draft together: the draft's own trees, and generation.
+
+use burn::prelude::*;
+use sightdraft_core::Checkpoint;
+use sightdraft_decode::{Acceptance, Request, Sampling, TreeShape, generate};
+use sightdraft_draft::DraftModel;
+use sightdraft_target::load::load_llama;
+use sightdraft_target::{Llama, LlamaConfig, PromptRows};
+
+use crate::files::{Fixture, root};
+
+fn models(device: &Device) -> (Llama, DraftModel) {
+    let dir = root().join("hf_llama_gqa");
+    let config = LlamaConfig::open(&dir).unwrap();
+    let checkpoint = Checkpoint::open_file(&dir.join("model.safetensors")).unwrap();
+    let target = load_llama(&checkpoint, &config, "model.", "lm_head", device).unwrap();
+    (target, open_draft(&config, device))
+}
+
+/// The draft's folder holds recordings beside the weights, so its weights are opened by name.
+fn open_draft(target: &LlamaConfig, device: &Device) -> DraftModel {
+    let dir = root().join("eagle3");
+    DraftModel::open(&dir, target, device).unwrap()
+}
+
+fn rows(target: &Llama, ids: &[i64]) -> PromptRows {
+    let ints: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
+    let embeds = target.embed(Tensor::<1, Int>::from_ints(ints.as_slice(), &Device::flex()).unsqueeze());
+    PromptRows { ids: ids.iter().map(|&id| id as u32).collect(), embeds, image_rows: Vec::new() }
+}
+
+#[test]
+fn fixture_generation_is_lossless_and_accepts() {
+    let (target, draft) = models(&Device::flex());
+    let io = Fixture::open(&root().join("hf_llama_gqa/io.safetensors"));
+    let (prompt, sequence) = (io.i64("greedy.prompt"), io.i64("greedy.sequence"));
+    let expected: Vec<u32> = sequence[prompt.len()..].iter().map(|&id| id as u32).collect();
+    for tree in [TreeShape { total: 20, depth: 3, top_k: 4 }, TreeShape::default()] {
+        let request = Request {
+            prompt: rows(&target, &prompt),
+            max_new_tokens: expected.len(),
+            eos: Vec::new(),
+            sampling: Sampling::GREEDY,
+            tree,
+            acceptance: Acceptance::PointMass,
+            blind_draft: false,
+        };
+        let plain = generate(&target, None, &request, &mut |_| ()).unwrap();
+        let speculative = generate(&target, Some(&draft), &request, &mut |_| ()).unwrap();
+        assert_eq!(plain.token_ids, expected);
+        assert_eq!(speculative.token_ids, expected);
+        let accepted = speculative.counters.accepted_per_pass();
+        println!("{tree:?}: {accepted:.2} accepted per pass");
+        assert!(accepted > 1.0, "a trained draft is accepted: {accepted}");
+    }
+}

@@ -1,0 +1,6 @@
+//! Speculative decoding gives what plain decoding gives: token for token at temperature 0, in distribution above.
+
+mod batch;
+mod distribution;
+mod greedy;
+mod tiny;
