@@ -2,20 +2,28 @@
 //! estimator with a leave-one-out baseline is derived.
 
 use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 
 use super::{Loss, Objective, RolloutRequest, SoftCe, Unrolled, leave_one_out_advantage};
 
 /// `-sum_a w_a mean_s (R_s - b_s) log q(z_s) + anchor * soft_ce`, `R = log kappa + log p - log q` detached.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Elbo {
-    /// Paths per anchor, S.
+    /// Paths per anchor, S; default 8.
     pub samples: usize,
-    /// Anchors per sequence that get paths.
+    /// Anchors per sequence that get paths; default 16.
     pub anchors: usize,
-    /// Weight mu of the cross-entropy anchor.
+    /// Weight mu of the cross-entropy anchor; default 0.3.
     pub anchor: f32,
     /// The anchor's form.
     pub soft_ce: SoftCe,
+}
+
+impl Default for Elbo {
+    fn default() -> Self {
+        Self { samples: 8, anchors: 16, anchor: 0.3, soft_ce: SoftCe::default() }
+    }
 }
 
 impl Objective for Elbo {

@@ -21,27 +21,57 @@ pub enum Negative {
     Unbounded,
 }
 
+/// Who judges the sampled paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Oracle {
+    /// T=0: equal to the target's greedy path, judged at every anchor on the teacher-forced rows.
+    Greedy,
+    /// T>0: min(1, p/q) token by token, one packed target pass per sequence.
+    Ratio,
+}
+
 /// The objective's switches.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Em {
-    /// Paths per anchor, S.
+    /// Paths per anchor, S; default 8.
     pub samples: usize,
-    /// The ratio oracle's anchors per sequence; None = the greedy oracle, which judges every anchor on the teacher-forced rows.
-    pub ratio_anchors: Option<usize>,
-    /// Adaptive rejection weighting; off = no term on rejected paths.
+    /// Who judges; default greedy.
+    pub oracle: Oracle,
+    /// Anchors per sequence under the ratio oracle; default 16.
+    pub anchors: usize,
+    /// Adaptive rejection weighting; off = no term on rejected paths; default on.
     pub arw: bool,
-    /// Confidence-aware weights among the rejected; off = all 1.
+    /// Confidence-aware weights among the rejected; off = all 1; default on.
     pub car: bool,
-    /// CAR's inverse temperature.
+    /// CAR's inverse temperature; default 1.
     pub gamma: f32,
-    /// Form of the term on rejected paths.
+    /// Form of the term on rejected paths; default bounded.
     pub negative: Negative,
-    /// Weight of the bounded term.
+    /// Weight of the bounded term; default 1.
     pub lambda: f32,
-    /// Weight mu of the cross-entropy anchor.
+    /// Weight mu of the cross-entropy anchor; default 0.3.
     pub anchor: f32,
     /// The anchor's form.
     pub soft_ce: SoftCe,
+}
+
+impl Default for Em {
+    fn default() -> Self {
+        Self {
+            samples: 8,
+            oracle: Oracle::Greedy,
+            anchors: 16,
+            arw: true,
+            car: true,
+            gamma: 1.0,
+            negative: Negative::Bounded,
+            lambda: 1.0,
+            anchor: 0.3,
+            soft_ce: SoftCe::default(),
+        }
+    }
 }
 
 /// ARW's ceiling: an anchor whose samples are all accepted keeps a tenth of its weight.
@@ -115,7 +145,8 @@ impl Objective for Em {
     }
 
     fn rollout(&self) -> Option<RolloutRequest> {
-        self.ratio_anchors.map(|anchors| RolloutRequest { samples: self.samples, corrected: true, anchors })
+        let request = RolloutRequest { samples: self.samples, corrected: true, anchors: self.anchors };
+        (self.oracle == Oracle::Ratio).then_some(request)
     }
 
     fn loss(&self, unrolled: &Unrolled, rng: &mut ChaCha8Rng) -> Loss {

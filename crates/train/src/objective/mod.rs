@@ -18,7 +18,7 @@ use burn::prelude::*;
 use rand_chacha::ChaCha8Rng;
 
 pub use elbo::Elbo;
-pub use em::{Em, Negative};
+pub use em::{Em, Negative, Oracle};
 pub(crate) use log_prob::token_log_probs;
 pub use log_prob::{log_1m_exp, log_sum_exp};
 pub use paths::{PathBatch, PathFate};

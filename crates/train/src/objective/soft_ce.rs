@@ -3,14 +3,22 @@
 
 use burn::prelude::*;
 use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 
 use super::{Loss, Objective, Unrolled, constant, log_sum_exp};
 
 /// `sum_j decay^j sum_m w_m trains_mj CE(p_mj || q_mj)`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct SoftCe {
     /// Weight of step j is `decay^j`; EAGLE-3 uses 0.8.
     pub decay: f32,
+}
+
+impl Default for SoftCe {
+    fn default() -> Self {
+        Self { decay: 0.8 }
+    }
 }
 
 impl SoftCe {

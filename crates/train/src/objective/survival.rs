@@ -6,18 +6,26 @@
 
 use burn::prelude::*;
 use rand_chacha::ChaCha8Rng;
+use serde::{Deserialize, Serialize};
 
 use super::{Loss, Objective, SoftCe, Unrolled, constant, log_1m_exp, token_log_probs};
 
 /// `-sum_m w_m sum_j [1 - (1 - Q_mj)^S] + anchor * soft_ce`.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields, default)]
 pub struct Survival {
-    /// Proposals, S.
+    /// Proposals, S; default 4.
     pub samples: usize,
-    /// Weight mu of the cross-entropy anchor.
+    /// Weight mu of the cross-entropy anchor; default 0.3.
     pub anchor: f32,
     /// The anchor's form.
     pub soft_ce: SoftCe,
+}
+
+impl Default for Survival {
+    fn default() -> Self {
+        Self { samples: 4, anchor: 0.3, soft_ce: SoftCe::default() }
+    }
 }
 
 impl Survival {

@@ -48,7 +48,8 @@ fn one_position(logits: &Tensor<2>, p: &[f32]) -> Unrolled {
 const SOFT_CE: SoftCe = SoftCe { decay: 0.8 };
 const EM: Em = Em {
     samples: 2,
-    ratio_anchors: None,
+    oracle: Oracle::Greedy,
+    anchors: 1,
     arw: true,
     car: false,
     gamma: 1.0,

@@ -1,0 +1,155 @@
+//! What a run will take, before it starts. Works from configs and lengths alone: no weights, no device.
+
+use std::fmt;
+
+use serde::Serialize;
+use sightdraft_draft::DraftConfig;
+use sightdraft_target::LlamaConfig;
+
+use crate::batches;
+use crate::config::{Features, TrainConfig};
+
+/// The plan that `--dry-run` prints. Bytes are estimates.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Plan {
+    /// Conversations that train.
+    pub examples: usize,
+    /// Conversations longer than `max_length`, left out.
+    pub too_long: usize,
+    /// Optimiser steps.
+    pub steps: usize,
+    /// Sequence rows in all steps together, without padding.
+    pub tokens: usize,
+    /// Parameters of the target.
+    pub target_parameters: u64,
+    /// Parameters of the draft.
+    pub draft_parameters: u64,
+    /// Peak memory: the target in `target_bytes` per weight, the draft with gradient and moments in f32, one batch's tape.
+    pub memory: u64,
+    /// Disk: last and best checkpoint, the one being written, and the feature cache.
+    pub disk: u64,
+    /// The feature cache's part of `disk`.
+    pub cache: u64,
+}
+
+/// Plans `config` for rows of `lengths`. `target_bytes` is 4 for f32, 2 for f16.
+pub fn plan(
+    config: &TrainConfig,
+    target: &LlamaConfig,
+    draft: &DraftConfig,
+    lengths: &[usize],
+    target_bytes: u64,
+) -> Plan {
+    let kept: Vec<usize> = lengths.iter().copied().filter(|l| *l <= config.max_length).collect();
+    let schedule = schedule(config, &kept);
+    let tokens = schedule.iter().flatten().flatten().map(|i| kept[*i]).sum();
+    let target_parameters = llama_parameters(target);
+    let draft_parameters = draft_parameters(draft);
+    let cache = match config.features {
+        Features::Online => 0,
+        // Taps, final hidden state and embedding of every row in f16.
+        Features::Disk => kept.iter().sum::<usize>() as u64 * (draft.taps.len() as u64 + 2) * target.hidden_size as u64 * 2,
+    };
+    let rows = (config.batch_tokens as u64).max(kept.iter().max().copied().unwrap_or(0) as u64);
+    Plan {
+        examples: kept.len(),
+        too_long: lengths.len() - kept.len(),
+        steps: schedule.len(),
+        tokens,
+        target_parameters,
+        draft_parameters,
+        memory: target_parameters * target_bytes + draft_parameters * 16 + rows * tape_per_row(config, target, draft),
+        // Last = weights and two moments, twice while it is replaced; best = weights, twice as well.
+        disk: draft_parameters * 4 * (2 * 3 + 2) + cache,
+        cache,
+    }
+}
+
+/// The batches of every optimiser step, over all epochs.
+pub(crate) fn schedule(config: &TrainConfig, lengths: &[usize]) -> Vec<Vec<Vec<usize>>> {
+    if lengths.is_empty() {
+        return vec![];
+    }
+    let all: Vec<Vec<usize>> =
+        (0..config.epochs).flat_map(|e| batches::epoch(lengths, config.batch_tokens, config.seed, e)).collect();
+    let steps = all.chunks(config.accumulate).map(<[_]>::to_vec);
+    steps.take(config.max_steps.unwrap_or(usize::MAX)).collect()
+}
+
+fn layer_parameters(c: &LlamaConfig, attention_input: usize) -> u64 {
+    let (h, d) = (c.hidden_size as u64, c.head_dim as u64);
+    let (q, kv) = (c.num_attention_heads as u64 * d, c.num_key_value_heads as u64 * d);
+    attention_input as u64 * (q + 2 * kv) + q * h + 3 * h * c.intermediate_size as u64 + 2 * h
+}
+
+fn llama_parameters(c: &LlamaConfig) -> u64 {
+    let table = c.vocab_size as u64 * c.hidden_size as u64;
+    let tables = if c.tie_word_embeddings { table } else { 2 * table };
+    tables + c.num_hidden_layers as u64 * layer_parameters(c, c.hidden_size) + c.hidden_size as u64
+}
+
+fn draft_parameters(draft: &DraftConfig) -> u64 {
+    let h = draft.layer.hidden_size as u64;
+    let fusion = draft.taps.len() as u64 * h * h;
+    fusion + layer_parameters(&draft.layer, 2 * draft.layer.hidden_size) + 2 * h + draft.draft_vocab_size as u64 * h
+}
+
+/// Bytes on the tape per row: per unrolled step about a dozen rows of H, three of I and three of D; the taps and the target's
+/// own working set once.
+fn tape_per_row(config: &TrainConfig, target: &LlamaConfig, draft: &DraftConfig) -> u64 {
+    let (h, i) = (draft.layer.hidden_size as u64, draft.layer.intermediate_size as u64);
+    let per_step = 12 * h + 3 * i + 3 * draft.draft_vocab_size as u64;
+    let once = (draft.taps.len() as u64 + 4) * target.hidden_size as u64 + 2 * target.intermediate_size as u64;
+    4 * (config.unroll as u64 * per_step + once)
+}
+
+impl fmt::Display for Plan {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "conversations  {} ({} left out as too long)", self.examples, self.too_long)?;
+        writeln!(f, "steps          {}", self.steps)?;
+        writeln!(f, "tokens         {}", self.tokens)?;
+        let (target, draft) = (self.target_parameters as f64 / 1e6, self.draft_parameters as f64 / 1e6);
+        writeln!(f, "parameters     target {target:.1} M, draft {draft:.1} M")?;
+        writeln!(f, "memory         about {:.1} GiB", gib(self.memory))?;
+        write!(f, "disk           about {:.2} GiB, {:.2} of it feature cache", gib(self.disk), gib(self.cache))
+    }
+}
+
+fn gib(bytes: u64) -> f64 {
+    bytes as f64 / (1u64 << 30) as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sightdraft_target::RopeConfig;
+
+    fn smollm2() -> LlamaConfig {
+        LlamaConfig {
+            hidden_size: 576,
+            intermediate_size: 1536,
+            num_hidden_layers: 30,
+            num_attention_heads: 9,
+            num_key_value_heads: 3,
+            head_dim: 64,
+            vocab_size: 49152,
+            max_position_embeddings: 8192,
+            rms_norm_eps: 1e-5,
+            rope: RopeConfig { theta: 100_000.0, scaling: None },
+            tie_word_embeddings: true,
+        }
+    }
+
+    #[test]
+    fn counts_the_published_parameters_and_every_row() {
+        let target = smollm2();
+        let draft = DraftConfig { layer: target.clone(), draft_vocab_size: 8192, taps: vec![2, 15, 27] };
+        let config = TrainConfig { epochs: 2, features: Features::Disk, ..TrainConfig::default() };
+        let plan = plan(&config, &target, &draft, &[100, 200, 300, 5000], 4);
+        assert_eq!(plan.target_parameters, 134_515_008);
+        assert_eq!((plan.examples, plan.too_long, plan.tokens), (3, 1, 1200));
+        assert_eq!(plan.steps, 2);
+        assert_eq!(plan.cache, 600 * 5 * 576 * 2);
+        assert!(plan.memory > plan.target_parameters * 4 && plan.memory < 2 << 30, "{plan}");
+    }
+}
