@@ -62,6 +62,9 @@ mod tests {
         let (_, after) = clip_by_global_norm(&layer, clipped, 10.0);
         assert!((after - 0.5).abs() < 1e-6);
         let (same, _) = clip_by_global_norm(&layer, grads(), 10.0);
-        assert_eq!(same.get::<2>(layer.weight.id).unwrap().into_data().try_to_vec::<f32>().unwrap(), [3.0, 3.0, 4.0, 4.0]);
+        assert_eq!(
+            same.get::<2>(layer.weight.id).unwrap().into_data().try_to_vec::<f32>().unwrap(),
+            [3.0, 3.0, 4.0, 4.0]
+        );
     }
 }

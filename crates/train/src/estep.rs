@@ -132,6 +132,7 @@ pub fn judge_greedy(unrolled: &Unrolled, samples: usize, tokens: &[Vec<u32>]) ->
             let judged = (survived[i] + 1).min(horizon);
             let log_q: f32 = values[i * steps..i * steps + judged].iter().sum();
             PathFate {
+                tokens: tokens.iter().map(|step| step[i]).collect(),
                 survived: survived[i].min(horizon),
                 accepted,
                 horizon,

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sightdraft_core::chat::assistant_mask;
 use sightdraft_core::{Error, Message, Result};
 use sightdraft_target::{Prompt, ServedTarget, Target};
 use sightdraft_vision::{Image, Pixels};
@@ -98,15 +99,10 @@ fn answered(
     Ok((prompt, assistant))
 }
 
-/// The template's rendering; a token is the assistant's if it overlaps one of its character spans.
+/// The template's rendering with the exact mask.
 fn rendered(conversation: &Conversation, target: &ServedTarget, images: &[Image]) -> Result<(Prompt, Vec<bool>)> {
     let rendered = target.chat.conversation(&conversation.messages)?;
-    let tokens = target.tokenizer.encode_with_spans(&rendered.text, false)?;
-    let speaks = |span: &std::ops::Range<usize>| {
-        rendered.assistant.iter().any(|turn| span.start < turn.end && turn.start < span.end)
-    };
-    let assistant = tokens.iter().map(|(_, span)| speaks(span)).collect();
-    let ids = tokens.into_iter().map(|(id, _)| id).collect();
+    let (ids, assistant) = assistant_mask(&target.tokenizer, &rendered)?;
     Ok((Prompt { ids, images: preprocess(target, images)? }, assistant))
 }
 
@@ -116,7 +112,12 @@ fn preprocess(target: &ServedTarget, images: &[Image]) -> Result<Vec<Pixels>> {
         Some(preprocessor) => Ok(images.iter().map(|image| preprocessor.apply(image)).collect()),
         None => {
             let mend = "train on a LLaVA target, or leave the images out";
-            Err(Error::file(&target.dir, "a target with a vision tower", "a text-only one, but images in the data", mend))
+            Err(Error::file(
+                &target.dir,
+                "a target with a vision tower",
+                "a text-only one, but images in the data",
+                mend,
+            ))
         }
     }
 }

@@ -48,7 +48,9 @@ pub fn plan(
     let cache = match config.features {
         Features::Online => 0,
         // Taps, final hidden state and embedding of every row in f16.
-        Features::Disk => kept.iter().sum::<usize>() as u64 * (draft.taps.len() as u64 + 2) * target.hidden_size as u64 * 2,
+        Features::Disk => {
+            kept.iter().sum::<usize>() as u64 * (draft.taps.len() as u64 + 2) * target.hidden_size as u64 * 2
+        }
     };
     let rows = (config.batch_tokens as u64).max(kept.iter().max().copied().unwrap_or(0) as u64);
     Plan {

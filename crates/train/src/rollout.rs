@@ -125,14 +125,12 @@ impl Paths<'_> {
         let (count, levels) = (self.count(), self.steps - 1);
         let places = places(sequence);
         // An anchor's first token is an assistant token, so the row before it is among those that were kept.
-        let first: Vec<usize> =
-            (0..count).filter_map(|path| places[align::target_row(self.anchor(path), 0)]).collect();
+        let first: Vec<usize> = (0..count).filter_map(|path| places[align::target_row(self.anchor(path), 0)]).collect();
         let first = sequence.hidden.clone().select(0, index(&first, &sequence.hidden.device()));
         if levels == 0 {
             return first;
         }
-        let ids: Vec<usize> =
-            tokens[..levels].iter().flatten().map(|t| draft.vocab().target(*t) as usize).collect();
+        let ids: Vec<usize> = tokens[..levels].iter().flatten().map(|t| draft.vocab().target(*t) as usize).collect();
         let embeds = llama.embed(index(&ids, &sequence.embeds.device()).unsqueeze_dim::<2>(0));
         let positions = [(0..levels * count).map(|node| self.anchor(node % count) + 2 + node / count).collect()];
         let past = cache.len();
@@ -218,6 +216,7 @@ impl Paths<'_> {
         let survived = estep::survived(&alphas, &uniforms);
         let judged = (survived + 1).min(horizon);
         PathFate {
+            tokens: sampled.tokens.iter().map(|level| level[path]).collect(),
             survived,
             accepted: survived == horizon,
             horizon,

@@ -153,6 +153,10 @@ impl Objective for Em {
         let greedy;
         let paths = match &unrolled.paths {
             Some(paths) => paths,
+            // No sequence of the batch had an anchor for paths.
+            None if self.oracle == Oracle::Ratio => {
+                return Loss { value: self.soft_ce.total(unrolled) * self.anchor, logged: vec![] };
+            }
             None => {
                 greedy = estep::greedy_paths(unrolled, self.samples, rng);
                 &greedy
@@ -162,6 +166,11 @@ impl Objective for Em {
         if self.anchor > 0.0 {
             value = value + self.soft_ce.total(unrolled) * self.anchor;
         }
-        Loss { value, logged: vec![("path_acceptance", paths.acceptance()), ("survived", paths.mean_survived())] }
+        let logged = vec![
+            ("path_acceptance", paths.acceptance()),
+            ("survived", paths.mean_survived()),
+            ("corrections_out_of_vocabulary", paths.out_of_vocabulary as f32),
+        ];
+        Loss { value, logged }
     }
 }

@@ -5,6 +5,8 @@ use burn::prelude::*;
 /// What the oracle decided about one sampled path; all host values, no gradient.
 #[derive(Debug, Clone, PartialEq)]
 pub struct PathFate {
+    /// Draft ids as sampled; behind the first rejected one they may be arbitrary.
+    pub tokens: Vec<u32>,
     /// Tokens that survived.
     pub survived: usize,
     /// Whether all tokens up to the horizon survived. A path of horizon 0 is neither accepted nor trained.
@@ -35,6 +37,21 @@ pub struct PathBatch {
 }
 
 impl PathBatch {
+    /// The paths of several sequences as one batch; every sequence weighs `1 / step_sequences`. None of none.
+    pub fn join(batches: Vec<Self>, step_sequences: usize) -> Option<Self> {
+        if batches.is_empty() {
+            return None;
+        }
+        let all = |of: fn(&Self) -> &Tensor<3>| Tensor::cat(batches.iter().map(|b| of(b).clone()).collect(), 0);
+        Some(Self {
+            sampled: all(|b| &b.sampled),
+            corrected: all(|b| &b.corrected),
+            fates: batches.iter().flat_map(|b| b.fates.clone()).collect(),
+            weights: batches.iter().flat_map(|b| b.weights.iter().map(|w| w / step_sequences as f32)).collect(),
+            out_of_vocabulary: batches.iter().map(|b| b.out_of_vocabulary).sum(),
+        })
+    }
+
     /// Paths per anchor, S.
     pub fn samples(&self) -> usize {
         self.sampled.dims()[1]

@@ -83,7 +83,7 @@ fn elbo_of(paths: PathBatch) -> Tensor<1> {
 }
 
 fn fate(reward: f32) -> PathFate {
-    PathFate { survived: 0, accepted: false, horizon: 1, confidence: 0.0, reward }
+    PathFate { tokens: vec![], survived: 0, accepted: false, horizon: 1, confidence: 0.0, reward }
 }
 
 #[test]
@@ -163,6 +163,7 @@ fn ratio_em_imitates_the_target_exactly_at_one_position() {
             imitated.push(c as u32);
             probability.push(Q[z] * chance);
             fates.push(PathFate {
+                tokens: vec![z as u32],
                 survived: usize::from(accepted),
                 accepted,
                 horizon: 1,
