@@ -5,7 +5,6 @@ use burn::tensor::DType;
 use sightdraft_core::{Error, Result};
 use sightdraft_target::{KvCache, Llama, Mask, PromptRows, Target};
 
-use crate::drafting::embed;
 use crate::stop::StopRules;
 use crate::verify::logits_row;
 use crate::{Acceptance, DraftTree, Sampling, Stop, Verifier};
@@ -25,6 +24,7 @@ pub fn generate_batch(
     on_done: &mut dyn FnMut(usize, Vec<u32>, Stop) -> Result<()>,
 ) -> Result<()> {
     let llama = target.llama();
+    sampling.check()?;
     let mut rows = Vec::with_capacity(prompts.len());
     for (index, prompt) in prompts.iter().enumerate() {
         let rules = StopRules::new(prompt.ids.len(), max_new_tokens, eos, &llama.config)?;
@@ -161,7 +161,7 @@ impl Batch<'_> {
     fn step(&mut self) -> Tensor<3> {
         let past = self.cache.len();
         let tokens: Vec<u32> = self.rows.iter().filter_map(|row| row.tokens.last().copied()).collect();
-        let embeds = embed(self.llama, &tokens).swap_dims(0, 1);
+        let embeds = self.llama.embed_ids(&tokens).swap_dims(0, 1);
         let positions: Vec<Vec<usize>> = self.rows.iter().map(|row| vec![past - row.padding]).collect();
         let sees = |row: &Row| vec![(0..=past).map(|key| key >= row.padding).collect()];
         let mask = Mask::Full(self.rows.iter().map(sees).collect());

@@ -45,10 +45,13 @@ impl<'a> Drafting<'a> {
         next_is_image.push(false);
         let blind = self.request.blind_draft && !prompt.image_rows.is_empty();
         let (features, embeds) = match blind {
-            true => (without(features, &is_image), self.embed(&next_ids(prompt, first, self.llama.config.vocab_size))),
+            true => (
+                without(features, &is_image),
+                self.llama.embed_ids(&next_ids(prompt, first, self.llama.config.vocab_size)),
+            ),
             false => {
                 let shifted = prompt.embeds.clone().narrow(1, 1, n - 1);
-                (features, Tensor::cat(vec![shifted, self.embed(&[first])], 1))
+                (features, Tensor::cat(vec![shifted, self.llama.embed_ids(&[first])], 1))
             }
         };
         self.follow(features, embeds, next_is_image);
@@ -56,7 +59,7 @@ impl<'a> Drafting<'a> {
 
     /// Follows accepted tokens: `features` `[1, m, F]` of the accepted path, `next` the `m` tokens after each of its nodes.
     pub(crate) fn extend(&mut self, features: Tensor<3>, next: &[u32]) {
-        self.follow(features, self.embed(next), vec![false; next.len()]);
+        self.follow(features, self.llama.embed_ids(next), vec![false; next.len()]);
     }
 
     fn follow(&mut self, features: Tensor<3>, embeds: Tensor<3>, image: Vec<bool>) {
@@ -87,7 +90,7 @@ impl<'a> Drafting<'a> {
             let hidden = pass.hidden.clone().select(1, Tensor::from_ints(parents.as_slice(), &pass.hidden.device()));
             let positions = [vec![stable + level; tokens.len()]];
             let mask = level_mask(stable, builder.sees());
-            let embeds = self.embed(&tokens);
+            let embeds = self.llama.embed_ids(&tokens);
             pass = self.draft.step(&mut self.state, hidden, embeds, &positions, &mask);
             builder.expand(&self.log_probs(pass.predict), self.draft.vocab());
             level += 1;
@@ -111,17 +114,6 @@ impl<'a> Drafting<'a> {
         let logits = self.draft.logits(predict).cast(DType::F32);
         log_softmax(logits, 2).into_data().iter::<f32>().collect()
     }
-
-    fn embed(&self, ids: &[u32]) -> Tensor<3> {
-        embed(self.llama, ids)
-    }
-}
-
-/// Embeddings of `ids`, `[1, n, H]`.
-pub(crate) fn embed(llama: &Llama, ids: &[u32]) -> Tensor<3> {
-    let ids: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
-    let ids = Tensor::<1, Int>::from_ints(ids.as_slice(), &llama.embed_tokens.weight.device());
-    llama.embed(ids.unsqueeze())
 }
 
 /// Rows of a tree level see the whole stable cache, their ancestors and themselves.
@@ -142,4 +134,57 @@ fn without(features: Tensor<3>, is_image: &[bool]) -> Tensor<3> {
     let dtype = features.dtype();
     let keep = Tensor::<1>::from_floats(keep.as_slice(), &features.device()).cast(dtype);
     features * keep.reshape([1, is_image.len(), 1])
+}
+
+#[cfg(test)]
+#[path = "../tests/golden/files.rs"]
+#[allow(dead_code, reason = "the golden tests use the rest")]
+mod files;
+
+#[cfg(test)]
+mod tests {
+    use sightdraft_draft::DraftModel;
+    use sightdraft_target::LlamaConfig;
+    use sightdraft_target::load::load_llama;
+
+    use super::files::{Fixture, root};
+    use super::*;
+    use crate::Sampling;
+
+    fn target(device: &Device) -> Llama {
+        let dir = root().join("hf_llama_gqa");
+        let checkpoint = sightdraft_core::Checkpoint::open_file(&dir.join("model.safetensors")).unwrap();
+        load_llama(&checkpoint, &LlamaConfig::open(&dir).unwrap(), "model.", "lm_head", device).unwrap()
+    }
+
+    #[test]
+    fn fixture_trees_of_the_draft_itself_are_the_same() {
+        let device = Device::flex();
+        let llama = target(&device);
+        let draft = DraftModel::open(&root().join("eagle3"), &llama.config, &device).unwrap();
+        let fixture = Fixture::open(&root().join("tree/eagle3.safetensors"));
+        let hidden = TensorData::new(fixture.f32("e3.hidden_states"), fixture.shape("e3.hidden_states"));
+        for case in fixture.cases(".draft_tokens") {
+            let ids: Vec<u32> = fixture.i64(&format!("{case}.input_ids")).iter().map(|&id| id as u32).collect();
+            let (root_token, prompt) = ids.split_last().unwrap();
+            let params = fixture.i64(&format!("{case}.params"));
+            let tree = TreeShape { total: params[0] as usize, depth: params[1] as usize, top_k: params[2] as usize };
+            let request = Request {
+                prompt: PromptRows { ids: prompt.to_vec(), embeds: llama.embed_ids(prompt), image_rows: Vec::new() },
+                max_new_tokens: 100,
+                eos: Vec::new(),
+                sampling: Sampling::GREEDY,
+                tree,
+                acceptance: Acceptance::PointMass,
+                blind_draft: false,
+            };
+            let mut drafting = Drafting::new(&draft, &llama, &request);
+            drafting.prefill(Tensor::from_data(hidden.clone(), &device), *root_token);
+            let found = drafting.tree(*root_token, 100);
+            let tokens: Vec<i64> = found.tokens.iter().map(|&token| token.into()).collect();
+            assert_eq!(tokens, fixture.i64(&format!("{case}.draft_tokens")), "{case}");
+            let sees: Vec<u8> = found.sees().iter().flatten().map(|&seen| seen.into()).collect();
+            assert_eq!(sees, fixture.u8(&format!("{case}.tree_mask")), "{case}");
+        }
+    }
 }

@@ -138,7 +138,35 @@ pub(crate) fn top_indices(values: &[f32], k: usize) -> Vec<usize> {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    proptest! {
+        #[test]
+        fn any_scores_make_a_tree_of_the_size_asked_for(
+            values in prop::collection::vec(-9f32..0.0, 5 * 40), total in 1usize..40, depth in 0usize..4, top_k in 1usize..6
+        ) {
+            let vocab = VocabMap::identity(5);
+            let mut tree = Box::new(DynamicTree::new(9, TreeShape { total, depth, top_k }));
+            let mut scored = top_k.min(5);
+            tree.expand(&values[..5], &vocab);
+            while !tree.frontier().is_empty() {
+                let rows = tree.frontier().len();
+                scored += rows * top_k.min(5);
+                tree.expand(&values[5..][..rows * 5], &vocab);
+            }
+            let tree = tree.finish();
+            prop_assert_eq!(tree.len(), if total == 1 { 1 } else { total.min(scored + 1) });
+            for node in 1..tree.len() {
+                prop_assert!(tree.parents[node] < node);
+                prop_assert_eq!(tree.depths[node], tree.depths[tree.parents[node]] + 1);
+            }
+            // A kept node's likelier siblings are kept too: the first child kept is the draft's best.
+            let greedy = tree.greedy_path.len() - 1;
+            prop_assert!(total == 1 || greedy >= 1);
+        }
+    }
 
     #[test]
     fn ties_go_to_the_node_created_first() {

@@ -8,7 +8,7 @@ use sightdraft_core::Result;
 use sightdraft_draft::Draft;
 use sightdraft_target::{KvCache, Llama, Mask, PromptRows, Target};
 
-use crate::drafting::{Drafting, embed};
+use crate::drafting::Drafting;
 use crate::stop::StopRules;
 use crate::{Acceptance, Counters, DraftTree, Sampling, Seconds, Stop, TreeShape, Verdict, Verifier};
 
@@ -47,7 +47,7 @@ pub struct Generation {
 /// Generates. `on_tokens` gets every emitted id exactly once, in order, as soon as it is certain.
 ///
 /// # Errors
-/// A prompt that is empty or leaves no room in the target's context.
+/// A prompt that is empty or leaves no room in the target's context; a temperature or top_p that is none.
 pub fn generate(
     target: &dyn Target,
     draft: Option<&dyn Draft>,
@@ -55,6 +55,7 @@ pub fn generate(
     on_tokens: &mut dyn FnMut(&[u32]),
 ) -> Result<Generation> {
     let llama = target.llama();
+    request.sampling.check()?;
     let rules = StopRules::new(request.prompt.ids.len(), request.max_new_tokens, &request.eos, &llama.config)?;
     let mut run = Run::new(llama, draft, request, rules);
     if run.rules.limit > 0 {
@@ -162,7 +163,7 @@ impl<'a> Run<'a> {
     fn target_pass(&mut self, tree: &DraftTree, before: usize) -> (Tensor<2>, Option<Tensor<3>>) {
         let positions = [tree.depths.iter().map(|depth| before + depth).collect()];
         let mask = if tree.len() == 1 { Mask::Causal } else { Mask::Tree(tree.sees()) };
-        let embeds = embed(self.llama, &tree.tokens);
+        let embeds = self.llama.embed_ids(&tree.tokens);
         let taps = self.taps();
         let pass = self.llama.forward(embeds, &positions, &mask, &mut self.cache, taps);
         (self.logits(pass.hidden), pass.taps)

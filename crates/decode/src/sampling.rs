@@ -1,6 +1,7 @@
 //! Temperature, top-k and top-p, applied before verification.
 
 use serde::{Deserialize, Serialize};
+use sightdraft_core::{Error, Result};
 
 /// How the target samples. Temperature 0 is greedy.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -18,6 +19,21 @@ pub struct Sampling {
 impl Sampling {
     /// Temperature 0.
     pub const GREEDY: Self = Self { temperature: 0.0, top_p: 1.0, top_k: 0, seed: 0 };
+
+    /// Refuses what is no sampling at all.
+    ///
+    /// # Errors
+    /// A temperature that is negative or not finite; a top_p outside 0 to 1.
+    pub fn check(&self) -> Result<()> {
+        if !(self.temperature >= 0.0 && self.temperature.is_finite()) {
+            let found = self.temperature.to_string();
+            return Err(Error::invalid("temperature", "a number from 0 up", found, "use 0 for greedy decoding"));
+        }
+        if !(0.0..=1.0).contains(&self.top_p) {
+            return Err(Error::invalid("top_p", "a number from 0 to 1", self.top_p.to_string(), "use 1 to keep all"));
+        }
+        Ok(())
+    }
 
     /// Whether the target takes its argmax.
     pub fn is_greedy(&self) -> bool {
@@ -128,6 +144,16 @@ mod tests {
         assert_eq!(top_k.probabilities(&logits), [0.0, 1.0, 0.0, 0.0]);
         let tiny = Sampling { top_p: 0.0, ..top_p };
         assert_eq!(tiny.probabilities(&logits), [0.0, 1.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn what_is_no_sampling_is_refused() {
+        assert!(Sampling::GREEDY.check().is_ok());
+        for temperature in [-1.0, f32::NAN, f32::INFINITY] {
+            let message = Sampling { temperature, ..Sampling::GREEDY }.check().unwrap_err().to_string();
+            assert!(message.contains("temperature"), "{message}");
+        }
+        assert!(Sampling { top_p: 1.5, ..Sampling::GREEDY }.check().unwrap_err().to_string().contains("top_p"));
     }
 
     proptest! {
