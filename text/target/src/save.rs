@@ -8,6 +8,7 @@ use burn::tensor::DType;
 use sightdraft_core::files::write_atomically;
 use sightdraft_core::{Error, Result, save_safetensors};
 
+use crate::layer::DecoderLayer;
 use crate::{Llama, Projection};
 
 impl Llama {
@@ -24,6 +25,9 @@ impl Llama {
         )?;
         let mut config = self.config.to_hf_json();
         config["torch_dtype"] = torch_name(dtype).into();
+        let biased = |pick: fn(&DecoderLayer) -> &Projection| self.layers.iter().any(|l| pick(l).inner.bias.is_some());
+        config["attention_bias"] = biased(|layer| &layer.self_attn.q_proj).into();
+        config["mlp_bias"] = biased(|layer| &layer.mlp.up_proj).into();
         let path = dir.join("config.json");
         write_atomically(&path, format!("{config:#}\n").as_bytes())
     }
