@@ -42,7 +42,7 @@ fn next_logits(target: &dyn Target, prompt: &PromptRows, answer: &[u32]) -> Vec<
     let rows = embeds.dims()[1];
     let pass = llama.forward(embeds, &[(0..rows).collect()], &Mask::Causal, &mut llama.new_cache(), &[]);
     let logits = llama.logits(pass.hidden.narrow(1, rows - 1, 1));
-    logits.into_data().convert::<f32>().into_vec().unwrap_or_default()
+    logits.into_data().convert::<f32>().try_into_vec::<f32>().unwrap_or_default()
 }
 
 #[cfg(test)]

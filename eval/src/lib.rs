@@ -8,6 +8,7 @@ pub mod agreement;
 pub mod benchmark;
 pub mod benchmarks;
 pub mod bootstrap;
+pub mod fingerprint;
 pub mod merge;
 pub mod metrics;
 pub mod report;
@@ -16,6 +17,7 @@ pub mod scoring;
 pub mod shard;
 
 pub use benchmark::{Benchmark, Item};
+pub use fingerprint::fingerprint;
 pub use metrics::{Sample, Summary};
 pub use report::{Report, Run};
 pub use runner::{Entrant, Plan, run};

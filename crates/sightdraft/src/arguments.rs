@@ -1,0 +1,87 @@
+//! What can be typed.
+
+use std::path::PathBuf;
+
+use burn::tensor::Device;
+use clap::{Args, Parser, Subcommand};
+use sightdraft_core::Result;
+use sightdraft_core::device::{DeviceChoice, pick};
+
+use crate::commands;
+
+/// Train, verify and measure image-aware draft models for lossless speculative decoding.
+#[derive(Debug, Parser)]
+#[command(name = "sightdraft", version, max_term_width = 100)]
+pub struct Arguments {
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List the devices that this build can use.
+    Devices(commands::devices::Arguments),
+    /// Answer a prompt, with a draft or without.
+    Generate(commands::generate::Arguments),
+    /// Measure drafts against plain decoding on benchmarks.
+    Eval(commands::eval::Arguments),
+    /// Put the reports of several shards together.
+    Merge(commands::merge::Arguments),
+    /// Say what a checkpoint is, what it needs, and whether a draft fits a target.
+    Inspect(commands::inspect::Arguments),
+}
+
+/// Where to compute.
+#[derive(Debug, Args)]
+pub struct DeviceArguments {
+    /// auto, cpu, cuda[:i], vulkan[:i], metal, wgpu[:i] or rocm[:i].
+    #[arg(long, default_value = "auto")]
+    device: String,
+}
+
+impl DeviceArguments {
+    /// The device, and the sentence that says what was taken.
+    pub fn pick(&self) -> Result<(Device, String)> {
+        pick(&DeviceChoice(self.device.clone()))
+    }
+}
+
+/// How to sample.
+#[derive(Debug, Args)]
+pub struct SamplingArguments {
+    /// Nucleus: keep the most likely tokens up to this mass.
+    #[arg(long, default_value_t = 1.0, value_parser = positive_share)]
+    pub top_p: f32,
+    /// Keep this many most likely tokens; 0 keeps all.
+    #[arg(long, default_value_t = 0)]
+    pub top_k: usize,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 0)]
+    pub seed: u64,
+}
+
+/// A temperature: finite and not negative.
+pub fn temperature(text: &str) -> std::result::Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
+        _ => Err("expected a number of at least 0".into()),
+    }
+}
+
+fn positive_share(text: &str) -> std::result::Result<f32, String> {
+    match text.parse::<f32>() {
+        Ok(value) if value > 0.0 && value <= 1.0 => Ok(value),
+        _ => Err("expected a number above 0 and up to 1".into()),
+    }
+}
+
+/// Where a report goes.
+#[derive(Debug, Args)]
+pub struct ReportArguments {
+    /// Folder for report.json, report.txt and report.html.
+    #[arg(long, default_value = "sightdraft-report")]
+    pub out: PathBuf,
+    /// Print one JSON object on stdout instead of the table.
+    #[arg(long)]
+    pub json: bool,
+}

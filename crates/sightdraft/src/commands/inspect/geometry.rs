@@ -1,0 +1,175 @@
+//! Sizes of a model, read from its config.json.
+
+use std::fmt;
+use std::path::Path;
+
+use serde::Serialize;
+use serde_json::Value;
+use sightdraft_core::files::read_json;
+use sightdraft_core::{Error, Result};
+use sightdraft_target::LlamaConfig;
+use sightdraft_vision::VisionConfig;
+
+/// What a checkpoint is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A text-only target.
+    Llama,
+    /// A target with images.
+    Llava,
+    /// An EAGLE-3 draft.
+    Eagle3,
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Llama => "a target of the LLaMA family (text)",
+            Self::Llava => "a LLaVA target (images and text)",
+            Self::Eagle3 => "an EAGLE-3 draft",
+        })
+    }
+}
+
+/// A config.json as sizes.
+pub struct Geometry {
+    pub kind: Kind,
+    text: LlamaConfig,
+    vision: Option<VisionConfig>,
+    draft_vocabulary: Option<u64>,
+}
+
+impl Geometry {
+    /// Reads `config.json` of `dir`.
+    pub fn open(dir: &Path) -> Result<Self> {
+        let path = dir.join("config.json");
+        let json: Value = read_json(&path)?;
+        let architecture = json["architectures"][0].as_str().unwrap_or_default().to_string();
+        let kind = match json["model_type"].as_str() {
+            _ if json.get("draft_vocab_size").is_some() || architecture.contains("Eagle3") => Kind::Eagle3,
+            Some("llava") => Kind::Llava,
+            Some("llama") | None => Kind::Llama,
+            Some(other) => {
+                let found = format!("model_type {other:?}");
+                return Err(Error::file(path, "a LLaMA, a LLaVA or an EAGLE-3 draft", found, "choose one of these"));
+            }
+        };
+        let text = LlamaConfig::from_hf_json(json.get("text_config").unwrap_or(&json), &path)?;
+        let vision = match kind {
+            Kind::Llava => Some(VisionConfig::from_llava(&json, text.hidden_size, &path)?),
+            _ => None,
+        };
+        Ok(Self { kind, text, vision, draft_vocabulary: json["draft_vocab_size"].as_u64() })
+    }
+
+    /// Numbers in all weights.
+    pub fn parameters(&self) -> u64 {
+        let vocabulary = self.text.vocab_size * self.text.hidden_size;
+        match self.kind {
+            Kind::Eagle3 => draft_parameters(&self.text, self.draft_vocabulary),
+            _ => {
+                let heads = if self.text.tie_word_embeddings { 1 } else { 2 };
+                let layers = self.text.num_hidden_layers * layer_parameters(&self.text, self.text.hidden_size);
+                let text = heads * vocabulary + layers + self.text.hidden_size;
+                (text + self.vision.as_ref().map_or(0, vision_parameters)) as u64
+            }
+        }
+    }
+
+    /// Keys and values of one token in f32.
+    pub fn cache_bytes_per_token(&self) -> u64 {
+        let layers = if self.kind == Kind::Eagle3 { 1 } else { self.text.num_hidden_layers };
+        (4 * 2 * layers * self.text.num_key_value_heads * self.text.head_dim) as u64
+    }
+
+    /// Longest context.
+    pub fn context(&self) -> usize {
+        self.text.max_position_embeddings
+    }
+
+    /// Why this draft cannot serve `target`; empty if it can.
+    pub fn obstacles(&self, target: &Self) -> Vec<String> {
+        let mut obstacles = Vec::new();
+        if self.kind != Kind::Eagle3 {
+            obstacles.push(format!("the checkpoint is {}, not a draft", self.kind));
+        }
+        if target.kind == Kind::Eagle3 {
+            obstacles.push("what was named as the target is a draft".into());
+        }
+        let mut compare = |what: &str, own: usize, theirs: usize| {
+            if own != theirs {
+                obstacles.push(format!("{what} is {own} in the draft and {theirs} in the target"));
+            }
+        };
+        compare("hidden_size", self.text.hidden_size, target.text.hidden_size);
+        compare("vocab_size", self.text.vocab_size, target.text.vocab_size);
+        obstacles
+    }
+}
+
+/// A decoder layer that attends from `input` numbers per row (2H in EAGLE-3), its norms included.
+fn layer_parameters(config: &LlamaConfig, input: usize) -> usize {
+    let width = config.hidden_size;
+    let queries = config.num_attention_heads * config.head_dim;
+    let keys = config.num_key_value_heads * config.head_dim;
+    input * (queries + 2 * keys) + queries * width + 3 * width * config.intermediate_size + 2 * width
+}
+
+fn draft_parameters(config: &LlamaConfig, vocabulary: Option<u64>) -> u64 {
+    let width = config.hidden_size;
+    let fusion = 3 * width * width;
+    // One norm more than a decoder layer, and the final one.
+    let layer = layer_parameters(config, 2 * width) + 2 * width;
+    (fusion + layer) as u64 + vocabulary.unwrap_or(config.vocab_size as u64) * width as u64
+}
+
+/// CLIP tower and projector.
+fn vision_parameters(config: &VisionConfig) -> usize {
+    let (width, mlp, text) = (config.hidden_size, config.intermediate_size, config.text_hidden_size);
+    let patches = (config.image_size / config.patch_size).pow(2);
+    let embeddings = width * (3 * config.patch_size.pow(2) + 1 + patches + 1);
+    let layer = 4 * (width * width + width) + 2 * width * mlp + mlp + width + 4 * width;
+    let norms = 4 * width;
+    let projector = width * text + text + text * text + text;
+    embeddings + norms + config.num_hidden_layers * layer + projector
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn open(config: &str) -> Result<Geometry> {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::write(dir.path().join("config.json"), config).unwrap();
+        Geometry::open(dir.path())
+    }
+
+    const LLAMA_8B: &str = r#"{"model_type":"llama","hidden_size":4096,"intermediate_size":14336,"num_hidden_layers":32,
+        "num_attention_heads":32,"num_key_value_heads":8,"vocab_size":128256,"max_position_embeddings":131072,
+        "rms_norm_eps":1e-5,"rope_theta":500000.0,"tie_word_embeddings":false}"#;
+
+    #[test]
+    fn the_published_size_of_an_8b_model_comes_out() {
+        let geometry = open(LLAMA_8B).unwrap();
+        assert_eq!(geometry.parameters(), 8_030_261_248);
+        assert_eq!(geometry.cache_bytes_per_token(), 4 * 2 * 32 * 1024);
+    }
+
+    #[test]
+    fn a_draft_of_another_vocabulary_does_not_fit() {
+        let target = open(LLAMA_8B).unwrap();
+        let draft = LLAMA_8B.replacen('{', r#"{"draft_vocab_size":32000,"#, 1);
+        assert!(open(&draft).unwrap().obstacles(&target).is_empty());
+        let other = open(&draft.replace("128256", "32000")).unwrap().obstacles(&target);
+        assert_eq!(other.len(), 1);
+        assert!(other[0].contains("vocab_size"));
+        assert!(!target.obstacles(&target).is_empty());
+    }
+
+    #[test]
+    fn another_architecture_is_refused_by_name() {
+        let message = open(&LLAMA_8B.replace("llama", "mamba")).map(|_| ()).unwrap_err().to_string();
+        assert!(message.contains("mamba"));
+    }
+}

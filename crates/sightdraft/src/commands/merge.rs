@@ -1,0 +1,37 @@
+//! `sightdraft merge`: shard reports into one.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use sightdraft_core::Result;
+use sightdraft_core::files::read_json;
+use sightdraft_eval::{Report, merge, report::table};
+
+use super::print_json;
+use crate::arguments::ReportArguments;
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The report.json of every shard.
+    #[arg(required = true)]
+    reports: Vec<PathBuf>,
+    #[command(flatten)]
+    report: ReportArguments,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let parts = arguments.reports.iter().map(|path| read_json::<Report>(path)).collect::<Result<_>>()?;
+    finish(&merge::merge(parts)?, &arguments.report)
+}
+
+/// Writes the report and prints it as asked.
+pub fn finish(report: &Report, arguments: &ReportArguments) -> Result<()> {
+    report.write(&arguments.out)?;
+    if arguments.json {
+        print_json(&report.without_samples())
+    } else {
+        print!("{}", table::render(report));
+        eprintln!("report written to {}", arguments.out.display());
+        Ok(())
+    }
+}

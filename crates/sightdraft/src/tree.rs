@@ -1,0 +1,63 @@
+//! `--tree total/depth/top_k`.
+
+use burn::tensor::Device;
+use clap::Args;
+use sightdraft_core::Error;
+use sightdraft_decode::TreeShape;
+
+/// EAGLE-3's tree: verifying 60 rows costs a GPU little more than one.
+const ON_GPU: TreeShape = TreeShape { total: 60, depth: 5, top_k: 10 };
+
+/// On a CPU every row costs.
+const ON_CPU: TreeShape = TreeShape { total: 16, depth: 4, top_k: 4 };
+
+/// Size of the draft tree.
+#[derive(Debug, Args)]
+pub struct TreeArguments {
+    /// Draft tree as nodes/depth/children per node; 60/5/10 on a GPU and 16/4/4 on the CPU if not given.
+    #[arg(long, value_name = "N/D/K", value_parser = parse)]
+    tree: Option<TreeShape>,
+}
+
+impl TreeArguments {
+    /// The tree asked for, or the one that suits `device`.
+    pub fn shape(&self, device: &Device) -> TreeShape {
+        self.tree.unwrap_or(if is_cpu(device) { ON_CPU } else { ON_GPU })
+    }
+}
+
+#[cfg(feature = "flex")]
+fn is_cpu(device: &Device) -> bool {
+    *device == Device::flex()
+}
+
+#[cfg(not(feature = "flex"))]
+fn is_cpu(_device: &Device) -> bool {
+    false
+}
+
+fn parse(text: &str) -> Result<TreeShape, Error> {
+    let numbers: Option<Vec<usize>> = text.split('/').map(|part| part.parse().ok()).collect();
+    match numbers.as_deref() {
+        Some(&[total, depth, top_k]) if total >= 1 && top_k >= 1 => Ok(TreeShape { total, depth, top_k }),
+        _ => Err(Error::invalid(
+            "--tree",
+            "nodes/depth/children, at least one node and one child",
+            text,
+            "write for example --tree 16/4/4",
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn three_numbers_are_a_tree_and_nothing_else_is() {
+        assert_eq!(parse("16/4/3").unwrap(), TreeShape { total: 16, depth: 4, top_k: 3 });
+        for bad in ["16", "16/4", "16/4/0", "0/4/3", "a/b/c", "1/2/3/4", ""] {
+            assert!(parse(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Bad input never panics: one sentence that names what is wrong, exit code 2.
+
+use crate::common::{VOCABULARY, arg, draft, image_target, picture, refusal, text_target};
+
+#[test]
+fn a_wrong_directory() {
+    let dir = tempfile::tempdir().unwrap();
+    let nowhere = dir.path().join("nowhere");
+    let said = refusal(&["generate", "--device", "cpu", "--target", arg(&nowhere), "--prompt", "w5"]);
+    assert!(said.contains("nowhere"), "{said}");
+    let said = refusal(&["generate", "--device", "cpu", "--target", arg(dir.path()), "--prompt", "w5"]);
+    assert!(said.contains("config.json"), "{said}");
+    let said = refusal(&["inspect", arg(dir.path())]);
+    assert!(said.contains("config.json"), "{said}");
+}
+
+#[test]
+fn a_truncated_shard() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = text_target(&dir.path().join("target"));
+    let weights = target.join("model.safetensors");
+    let bytes = std::fs::read(&weights).unwrap();
+    for keep in [bytes.len() - 100, 20, 0] {
+        std::fs::write(&weights, &bytes[..keep]).unwrap();
+        let said = refusal(&["generate", "--device", "cpu", "--target", arg(&target), "--prompt", "w5"]);
+        assert!(said.contains("model.safetensors"), "{said}");
+        assert!(refusal(&["inspect", arg(&target)]).contains("model.safetensors"));
+    }
+}
+
+#[test]
+fn a_shape_that_is_not_the_configs() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = text_target(&dir.path().join("target"));
+    let config = target.join("config.json");
+    let text = std::fs::read_to_string(&config).unwrap();
+    let mut json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    json["intermediate_size"] = 32.into();
+    std::fs::write(&config, json.to_string()).unwrap();
+    let said = refusal(&["generate", "--device", "cpu", "--target", arg(&target), "--prompt", "w5"]);
+    assert!(said.contains("24") && said.contains("32") && said.contains("mlp"), "{said}");
+}
+
+#[test]
+fn a_draft_of_another_vocabulary() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = text_target(&dir.path().join("target"));
+    let other = draft(&dir.path().join("draft"), 2 * VOCABULARY);
+    let arguments = ["--device", "cpu", "--target", arg(&target), "--draft", arg(&other)];
+    let said = refusal(&[&["generate", "--prompt", "w5"], &arguments[..]].concat());
+    assert!(said.contains("vocab") && said.contains("128") && said.contains("64"), "{said}");
+    let said = refusal(&[&["eval"], &arguments[..]].concat());
+    assert!(said.contains("vocab"), "{said}");
+}
+
+#[test]
+fn a_corrupt_or_an_empty_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = image_target(&dir.path().join("target"));
+    let image = dir.path().join("broken.png");
+    for bytes in [&b""[..], b"\x89PNG\r\n\x1a\n not really", b"plain text"] {
+        std::fs::write(&image, bytes).unwrap();
+        let arguments =
+            ["generate", "--device", "cpu", "--target", arg(&target), "--prompt", "w5", "--image", arg(&image)];
+        let said = refusal(&arguments);
+        assert!(said.contains("broken.png"), "{said}");
+    }
+}
+
+#[test]
+fn an_image_for_a_target_without_eyes() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = text_target(&dir.path().join("target"));
+    let image = picture(&dir.path().join("red.png"), 28);
+    let said =
+        refusal(&["generate", "--device", "cpu", "--target", arg(&target), "--prompt", "w5", "--image", arg(&image)]);
+    assert!(said.contains("image"), "{said}");
+}
+
+#[test]
+fn a_prompt_longer_than_the_context() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = text_target(&dir.path().join("target"));
+    let long = "w5 ".repeat(200);
+    let said = refusal(&["generate", "--device", "cpu", "--target", arg(&target), "--prompt", &long]);
+    assert!(said.contains("96"), "{said}");
+}
+
+#[test]
+fn numbers_out_of_range_and_unknown_names() {
+    for arguments in [
+        &["generate", "--target", "t", "--prompt", "x", "--temperature", "-1"][..],
+        &["generate", "--target", "t", "--prompt", "x", "--top-p", "0"],
+        &["eval", "--target", "t", "--shard", "3/2"],
+        &["generate", "--target", "t", "--prompt", "x", "--tree", "many"],
+        &["no-such-command"],
+    ] {
+        let output = crate::common::sightdraft(arguments);
+        assert_eq!(output.status.code(), Some(2), "{arguments:?}");
+        assert!(String::from_utf8_lossy(&output.stderr).starts_with("error: "), "{arguments:?}");
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let target = text_target(&dir.path().join("target"));
+    let said = refusal(&["eval", "--device", "cpu", "--target", arg(&target), "--benchmark", "trivia"]);
+    assert!(said.contains("trivia"), "{said}");
+    let said = refusal(&["generate", "--device", "abacus", "--target", arg(&target), "--prompt", "w5"]);
+    assert!(said.contains("abacus"), "{said}");
+}

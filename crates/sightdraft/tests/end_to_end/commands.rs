@@ -1,0 +1,98 @@
+//! The commands on tiny models, from files to what is printed.
+
+use crate::common::{VOCABULARY, arg, draft, image_target, json, picture, sightdraft, text_target};
+
+#[test]
+fn generate_prints_one_object_and_a_draft_changes_no_token() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = text_target(&dir.path().join("target"));
+    let draft = draft(&dir.path().join("draft"), VOCABULARY);
+    let common =
+        ["generate", "--device", "cpu", "--target", arg(&target), "--prompt", "w5 w6 w7", "--max-new-tokens", "12"];
+    let plain = json(&[&common[..], &["--json"]].concat());
+    let drafted = json(&[&common[..], &["--json", "--draft", arg(&draft)]].concat());
+    assert_eq!(plain["token_ids"], drafted["token_ids"]);
+    assert_eq!(plain["accepted_per_pass"], 0.0);
+    assert_eq!(plain["prompt_tokens"], 4);
+    let tokens = plain["token_ids"].as_array().unwrap().len();
+    assert_eq!(plain["new_tokens"], tokens);
+    assert!(tokens == 12 || plain["stop"] == "eos");
+    assert!(drafted["target_passes"].as_u64() <= plain["target_passes"].as_u64());
+    for key in ["text", "emitted_per_pass", "tokens_per_second", "stop"] {
+        assert!(!drafted[key].is_null(), "{key}");
+    }
+    for key in ["prefill", "draft", "verify", "other"] {
+        assert!(drafted["seconds"][key].is_number(), "{key}");
+    }
+    let streamed = sightdraft(&common);
+    assert!(streamed.status.success());
+    let text = String::from_utf8(streamed.stdout).unwrap();
+    assert_eq!(text.trim_end_matches('\n'), plain["text"].as_str().unwrap());
+}
+
+#[test]
+fn generate_sees_an_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = image_target(&dir.path().join("target"));
+    let image = picture(&dir.path().join("red.png"), 40);
+    let draft = draft(&dir.path().join("draft"), VOCABULARY);
+    let common =
+        ["generate", "--json", "--device", "cpu", "--target", arg(&target), "--image", arg(&image), "--prompt", "w9"];
+    let plain = json(&[&common[..], &["--max-new-tokens", "6"]].concat());
+    // BOS, four image rows, one word.
+    assert_eq!(plain["prompt_tokens"], 6);
+    let drafted = json(&[&common[..], &["--max-new-tokens", "6", "--draft", arg(&draft)]].concat());
+    assert_eq!(plain["token_ids"], drafted["token_ids"]);
+}
+
+#[test]
+fn eval_measures_losslessly_and_shards_merge() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = image_target(&dir.path().join("target"));
+    let draft = format!("random={}", arg(&draft(&dir.path().join("draft"), VOCABULARY)));
+    let out = |name: &str| dir.path().join(name);
+    let common = ["eval", "--json", "--device", "cpu", "--target", arg(&target), "--draft", &draft, "--limit", "4"];
+    let common =
+        [&common[..], &["--max-new-tokens", "8", "--blind", "--temperature", "0,1", "--warm-up", "0"]].concat();
+    let whole = json(&[&common[..], &["--out", arg(&out("whole"))]].concat());
+    let names: Vec<&str> = whole["runs"].as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["plain", "random", "random (blind)", "plain", "random", "random (blind)"]);
+    for run in whole["runs"].as_array().unwrap() {
+        let greedy = run["temperature"] == 0.0;
+        assert_eq!(run["lossless"]["of"], if greedy { 4 } else { 0 });
+        assert_eq!(run["lossless"]["same"], run["lossless"]["of"]);
+        assert_eq!(run["target"], "target");
+        assert_eq!(run["benchmark"], "charts");
+    }
+    for part in ["1/2", "2/2"] {
+        let folder = out(&part.replace('/', "of"));
+        json(&[&common[..], &["--shard", part, "--out", arg(&folder)]].concat());
+    }
+    let (first, second) = (out("1of2").join("report.json"), out("2of2").join("report.json"));
+    let merged = json(&["merge", "--json", arg(&first), arg(&second), "--out", arg(&out("merged"))]);
+    for (a, b) in merged["runs"].as_array().unwrap().iter().zip(whole["runs"].as_array().unwrap()) {
+        assert_eq!(a["prompts"], b["prompts"]);
+        assert_eq!(a["target_passes"], b["target_passes"]);
+        assert_eq!(a["accepted_per_pass"], b["accepted_per_pass"]);
+    }
+    assert!(std::fs::read_to_string(out("merged").join("report.html")).unwrap().contains("<svg"));
+}
+
+#[test]
+fn inspect_knows_targets_and_drafts_and_whether_they_fit() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = image_target(&dir.path().join("target"));
+    let fitting = draft(&dir.path().join("draft"), VOCABULARY);
+    let other = draft(&dir.path().join("other"), 2 * VOCABULARY);
+    let seen = json(&["inspect", "--json", arg(&target)]);
+    assert_eq!(seen["kind"], "llava");
+    assert_eq!(seen["source"], "tensor headers");
+    // What the headers say is what the config says.
+    std::fs::remove_file(target.join("model.safetensors")).unwrap();
+    assert_eq!(json(&["inspect", "--json", arg(&target)])["parameters"], seen["parameters"]);
+    let fit = json(&["inspect", "--json", arg(&fitting), "--target", arg(&target)]);
+    assert_eq!((&fit["kind"], &fit["fit"]["fits"]), (&"eagle3".into(), &true.into()));
+    let misfit = json(&["inspect", "--json", arg(&other), "--target", arg(&target)]);
+    assert_eq!(misfit["fit"]["fits"], false);
+    assert!(misfit["fit"]["obstacles"][0].as_str().unwrap().contains("vocab_size"));
+}

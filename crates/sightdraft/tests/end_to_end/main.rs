@@ -1,0 +1,5 @@
+//! The binary on tiny models: what it prints, and how it refuses.
+
+mod bad_input;
+mod commands;
+mod common;
