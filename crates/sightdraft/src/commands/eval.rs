@@ -6,6 +6,7 @@ use std::path::Path;
 use burn::tensor::Device;
 use clap::Args;
 use sightdraft_core::{Error, Result, hub};
+use sightdraft_datasets::prompts::Preset;
 use sightdraft_decode::Acceptance;
 use sightdraft_draft::DraftModel;
 use sightdraft_eval::{Benchmark, Entrant, Plan, Shard, benchmarks, fingerprint, run as measure};
@@ -29,7 +30,7 @@ pub struct Arguments {
     /// Instruction around visual questions: `official` asks for the short answer that is scored; `msd` and `vispec` ask for the
     /// long one that speed is measured on.
     #[arg(long, default_value = "official")]
-    prompts: String,
+    prompts: Preset,
     /// Temperatures, separated by commas.
     #[arg(long, value_delimiter = ',', default_value = "0", value_parser = temperature)]
     temperature: Vec<f32>,
@@ -62,7 +63,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let benchmarks = arguments
         .benchmark
         .iter()
-        .map(|spec| benchmarks::open(spec, &arguments.prompts))
+        .map(|spec| benchmarks::open(spec, arguments.prompts))
         .collect::<Result<Vec<Box<dyn Benchmark>>>>()?;
     let (device, taken) = arguments.device.pick()?;
     eprintln!("{taken}");
