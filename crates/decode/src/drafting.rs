@@ -8,6 +8,7 @@ use rand_chacha::ChaCha8Rng;
 use sightdraft_draft::{Draft, DraftPass, DraftState, FeatureRows};
 use sightdraft_target::{Llama, Mask, PromptRows};
 
+use crate::verify::to_host;
 use crate::{Acceptance, DraftTree, DynamicTree, Request, SampledTree, TreeBuilder, TreeShape};
 
 /// A draft, its state, and what it last left.
@@ -112,7 +113,7 @@ impl<'a> Drafting<'a> {
     /// Log-probabilities over the draft vocabulary on the host, row by row.
     fn log_probs(&self, predict: Tensor<3>) -> Vec<f32> {
         let logits = self.draft.logits(predict).cast(DType::F32);
-        log_softmax(logits, 2).into_data().iter::<f32>().collect()
+        to_host(log_softmax(logits, 2))
     }
 }
 

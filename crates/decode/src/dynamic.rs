@@ -4,8 +4,6 @@
 //! Where scores tie, the node created first wins. Log-probabilities are never above 0, so a parent never ranks behind its
 //! child and the kept nodes always form a tree.
 
-use std::cmp::Ordering;
-
 use sightdraft_draft::VocabMap;
 
 use crate::builder::{Feed, TreeBuilder, next_sees};
@@ -123,17 +121,17 @@ impl TreeBuilder for DynamicTree {
 
 /// Indices of the `k` largest finite values, largest first; of equal values the first comes first.
 pub(crate) fn top_indices(values: &[f32], k: usize) -> Vec<usize> {
-    let order = |&a: &usize, &b: &usize| -> Ordering { values[b].total_cmp(&values[a]).then(a.cmp(&b)) };
-    let mut indices: Vec<usize> = (0..values.len()).filter(|&i| values[i].is_finite()).collect();
-    if k == 0 {
-        return Vec::new();
+    let mut best: Vec<usize> = Vec::with_capacity(k.min(values.len()) + 1);
+    for (index, &value) in values.iter().enumerate() {
+        // Nearly every value of a vocabulary fails here, so the scan costs little more than reading it.
+        let full = best.len() == k;
+        if !value.is_finite() || (full && best.last().is_none_or(|&worst| value <= values[worst])) {
+            continue;
+        }
+        best.insert(best.partition_point(|&other| values[other] >= value), index);
+        best.truncate(k);
     }
-    if indices.len() > k {
-        indices.select_nth_unstable_by(k - 1, order);
-        indices.truncate(k);
-    }
-    indices.sort_unstable_by(order);
-    indices
+    best
 }
 
 #[cfg(test)]
@@ -162,9 +160,8 @@ mod tests {
                 prop_assert!(tree.parents[node] < node);
                 prop_assert_eq!(tree.depths[node], tree.depths[tree.parents[node]] + 1);
             }
-            // A kept node's likelier siblings are kept too: the first child kept is the draft's best.
-            let greedy = tree.greedy_path.len() - 1;
-            prop_assert!(total == 1 || greedy >= 1);
+            // The likeliest child of the root has the best score of all.
+            prop_assert!(total == 1 || tree.greedy_path.len() > 1);
         }
     }
 
@@ -181,6 +178,17 @@ mod tests {
         assert_eq!(tree.tokens, [9, 1, 2, 0]);
         assert_eq!(tree.parents, [0, 0, 0, 1]);
         assert_eq!(tree.greedy_path, [0, 1, 3]);
+    }
+
+    proptest! {
+        #[test]
+        fn top_indices_are_those_of_a_stable_sort(values in prop::collection::vec(-3i8..3, 0..30), k in 0usize..12) {
+            let values: Vec<f32> = values.into_iter().map(f32::from).collect();
+            let mut sorted: Vec<usize> = (0..values.len()).collect();
+            sorted.sort_by(|&a, &b| values[b].total_cmp(&values[a]));
+            sorted.truncate(k);
+            prop_assert_eq!(top_indices(&values, k), sorted);
+        }
     }
 
     #[test]

@@ -64,23 +64,45 @@ impl Sampling {
         logits.iter_mut().filter(|logit| **logit < threshold).for_each(|logit| *logit = f32::NEG_INFINITY);
     }
 
-    /// Drops the least likely tokens as long as what is dropped has a mass of at most 1 - top_p; the most likely stays.
+    /// Keeps the most likely token, and each further one as long as those before it have less than top_p of the mass.
     fn keep_nucleus(&self, probabilities: &mut [f32]) {
         if self.top_p >= 1.0 {
             return;
         }
-        let mut ascending: Vec<usize> = (0..probabilities.len()).collect();
-        ascending.sort_by(|&a, &b| probabilities[a].total_cmp(&probabilities[b]));
-        ascending.pop();
-        let mut dropped = 0.0;
-        for index in ascending {
-            dropped += probabilities[index];
-            if dropped > 1.0 - self.top_p {
-                break;
-            }
-            probabilities[index] = 0.0;
-        }
+        let nucleus = nucleus(probabilities, self.top_p);
+        let kept: Vec<(usize, f32)> = nucleus.into_iter().map(|index| (index, probabilities[index])).collect();
+        probabilities.fill(0.0);
+        kept.into_iter().for_each(|(index, probability)| probabilities[index] = probability);
         normalise(probabilities);
+    }
+}
+
+/// Indices of the nucleus, most likely first (of equals the last first, as in an ascending sort read backwards).
+fn nucleus(probabilities: &[f32], top_p: f32) -> Vec<usize> {
+    let order = |&a: &usize, &b: &usize| probabilities[b].total_cmp(&probabilities[a]).then(b.cmp(&a));
+    let mut indices: Vec<usize> = (0..probabilities.len()).collect();
+    // A nucleus is a small part of a vocabulary: sort a head that is long enough instead of everything.
+    let mut head = 256;
+    loop {
+        let whole = head >= indices.len();
+        if whole {
+            indices.sort_unstable_by(order);
+        } else {
+            indices.select_nth_unstable_by(head, order);
+            indices[..head].sort_unstable_by(order);
+        }
+        let mut mass = 0.0;
+        let within = |&&index: &&usize| {
+            let before = mass;
+            mass += f64::from(probabilities[index]);
+            before < f64::from(top_p)
+        };
+        let len = indices[..head.min(indices.len())].iter().take_while(within).count();
+        if whole || len < head {
+            indices.truncate(len.max(1));
+            return indices;
+        }
+        head *= 8;
     }
 }
 
@@ -144,6 +166,13 @@ mod tests {
         assert_eq!(top_k.probabilities(&logits), [0.0, 1.0, 0.0, 0.0]);
         let tiny = Sampling { top_p: 0.0, ..top_p };
         assert_eq!(tiny.probabilities(&logits), [0.0, 1.0, 0.0, 0.0]);
+    }
+
+    #[test]
+    fn a_flat_nucleus_longer_than_the_first_head_is_whole() {
+        let sampling = Sampling { temperature: 1.0, top_p: 0.75, top_k: 0, seed: 0 };
+        let kept = sampling.probabilities(&[0.0; 1024]);
+        assert_eq!(kept.iter().filter(|&&p| p > 0.0).count(), 768);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Acceptance rules. Each keeps the target's distribution exactly.
 
 use burn::prelude::*;
+use burn::tensor::DType;
 use rand::Rng;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
@@ -85,5 +86,10 @@ impl Uniforms for ChaCha8Rng {
 
 /// One row of logits on the host. Rows are read one by one: only those on the accepted path are needed.
 pub(crate) fn logits_row(logits: &Tensor<2>, row: usize) -> Vec<f32> {
-    logits.clone().slice([row..row + 1]).into_data().iter::<f32>().collect()
+    to_host(logits.clone().slice([row..row + 1]))
+}
+
+/// All values, in f32.
+pub(crate) fn to_host<const D: usize>(values: Tensor<D>) -> Vec<f32> {
+    values.cast(DType::F32).into_data().try_into_vec().expect("values that were just cast to f32")
 }
