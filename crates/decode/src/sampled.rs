@@ -32,7 +32,6 @@ pub struct SampledTree {
 
 impl SampledTree {
     /// A tree below `root`; the draft's distribution is shaped by `sampling` as the target's is.
-
     pub fn new(root: u32, shape: TreeShape, sampling: Sampling, random: ChaCha8Rng) -> Self {
         let children = shape.top_k.min(shape.total.saturating_sub(1));
         Self {

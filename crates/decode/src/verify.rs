@@ -86,7 +86,7 @@ impl Uniforms for ChaCha8Rng {
 
 /// One row of logits on the host. Rows are read one by one: only those on the accepted path are needed.
 pub(crate) fn logits_row(logits: &Tensor<2>, row: usize) -> Vec<f32> {
-    to_host(logits.clone().slice([row..row + 1]))
+    to_host(logits.clone().narrow(0, row, 1))
 }
 
 /// All values, in f32.

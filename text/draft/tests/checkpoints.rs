@@ -41,7 +41,7 @@ fn saved(dir: &Path) {
 }
 
 fn refusal(dir: &Path, target: &LlamaConfig) -> String {
-    DraftModel::open(dir, target, &Device::flex()).err().expect("the draft does not fit").to_string()
+    DraftModel::open(dir, target, &Device::flex()).expect_err("the draft does not fit").to_string()
 }
 
 fn edit_config(dir: &Path, edit: impl FnOnce(&mut serde_json::Value)) {

@@ -56,10 +56,9 @@ fn two_tokens(
 fn total_variation(counts: &[usize; 16], sampling: Sampling) -> f64 {
     let first = sampling.probabilities(&TARGET[4]);
     let mut distance = 0.0;
-    for a in 0..4 {
-        let second = sampling.probabilities(&TARGET[a]);
-        for b in 0..4 {
-            let exact = f64::from(first[a]) * f64::from(second[b]);
+    for (a, &p_a) in first.iter().enumerate() {
+        for (b, &p_b) in sampling.probabilities(&TARGET[a]).iter().enumerate() {
+            let exact = f64::from(p_a) * f64::from(p_b);
             distance += (counts[a * 4 + b] as f64 / DRAWS as f64 - exact).abs() / 2.0;
         }
     }

@@ -47,7 +47,7 @@ pub fn prompt(target: &Llama, seed: u64, image: bool) -> PromptRows {
         embeds =
             embeds.slice_assign([0..1, 1..4, 0..16], Tensor::from_data(TensorData::new(pixels, [1, 3, 16]), &device));
     }
-    PromptRows { ids, embeds, image_rows: if image { vec![1..4] } else { Vec::new() } }
+    PromptRows { ids, embeds, image_rows: image.then_some(1..4).into_iter().collect() }
 }
 
 pub fn request(prompt: PromptRows, max_new_tokens: usize) -> Request {
