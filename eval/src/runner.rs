@@ -72,16 +72,11 @@ struct Variant<'a> {
 
 /// Measures. Every prompt is decoded by every variant before the next prompt, in an order that rotates from prompt to prompt,
 /// so that drift of the machine falls on all alike.
-pub fn run(
-    target: &ServedTarget,
-    entrants: &[Entrant],
-    benchmarks: &[Box<dyn Benchmark>],
-    plan: &Plan,
-) -> Result<Report> {
+pub fn run(target: &ServedTarget, entrants: &[Entrant], benchmarks: &[&dyn Benchmark], plan: &Plan) -> Result<Report> {
     let mut runs = Vec::new();
     for benchmark in benchmarks {
         for &temperature in &plan.temperatures {
-            let race = Race { target, benchmark: benchmark.as_ref(), plan, temperature };
+            let race = Race { target, benchmark: *benchmark, plan, temperature };
             runs.extend(race.run(entrants)?);
         }
     }

@@ -23,6 +23,10 @@ pub enum Command {
     Devices(commands::devices::Arguments),
     /// Answer a prompt, with a draft or without.
     Generate(commands::generate::Arguments),
+    /// Train a draft by a recipe.
+    Train(commands::train::Arguments),
+    /// Let the target answer its own training prompts.
+    Regenerate(commands::regenerate::Arguments),
     /// Measure drafts against plain decoding on benchmarks.
     Eval(commands::eval::Arguments),
     /// Put the reports of several shards together.

@@ -2,6 +2,8 @@
 
 mod arguments;
 mod commands;
+mod lengths;
+mod recipe;
 mod tree;
 
 use std::process::ExitCode;
@@ -22,6 +24,8 @@ fn main() -> ExitCode {
     let outcome = match Arguments::parse().command {
         Command::Devices(arguments) => commands::devices::run(&arguments),
         Command::Generate(arguments) => commands::generate::run(&arguments),
+        Command::Train(arguments) => commands::train::run(&arguments),
+        Command::Regenerate(arguments) => commands::regenerate::run(&arguments),
         Command::Eval(arguments) => commands::eval::run(&arguments),
         Command::Merge(arguments) => commands::merge::run(&arguments),
         Command::Inspect(arguments) => commands::inspect::run(&arguments),

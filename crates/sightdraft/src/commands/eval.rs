@@ -97,6 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         warm_up: arguments.warm_up,
         checkpoints,
     };
+    let benchmarks: Vec<&dyn Benchmark> = benchmarks.iter().map(|benchmark| benchmark.as_ref()).collect();
     finish(&measure(&target, &entrants, &benchmarks, &plan)?, &arguments.report)
 }
 

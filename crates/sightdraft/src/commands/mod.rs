@@ -5,6 +5,8 @@ pub mod eval;
 pub mod generate;
 pub mod inspect;
 pub mod merge;
+pub mod regenerate;
+pub mod train;
 
 use serde::Serialize;
 use sightdraft_core::{Error, Result};

@@ -106,3 +106,11 @@ fn numbers_out_of_range_and_unknown_names() {
     let said = refusal(&["generate", "--device", "abacus", "--target", arg(&target), "--prompt", "w5"]);
     assert!(said.contains("abacus"), "{said}");
 }
+#[test]
+fn an_unknown_key_in_a_recipe() {
+    let dir = tempfile::tempdir().unwrap();
+    let recipe = dir.path().join("recipe.toml");
+    std::fs::write(&recipe, "target = \"t\"\ndata = \"d\"\nheld_out = \"h\"\nout = \"o\"\nepochz = 3\n").unwrap();
+    let said = refusal(&["train", "--config", arg(&recipe), "--dry-run"]);
+    assert!(said.contains("recipe.toml") && said.contains("epochz"), "{said}");
+}

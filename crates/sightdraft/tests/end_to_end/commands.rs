@@ -96,3 +96,42 @@ fn inspect_knows_targets_and_drafts_and_whether_they_fit() {
     assert_eq!(misfit["fit"]["fits"], false);
     assert!(misfit["fit"]["obstacles"][0].as_str().unwrap().contains("vocab_size"));
 }
+
+#[test]
+fn answers_are_regenerated_and_a_draft_is_trained_resumed_and_used() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = text_target(&dir.path().join("target"));
+    let file = |name: &str| dir.path().join(name);
+    let prompts: String = (4..10)
+        .map(|i| {
+            format!("{{\"id\":\"{i}\",\"messages\":[{{\"role\":\"user\",\"content\":\"w{i} w{} w5\"}}]}}\n", i + 1)
+        })
+        .collect();
+    std::fs::write(file("prompts.jsonl"), prompts).unwrap();
+    let (prompts, answers) = (file("prompts.jsonl"), file("answers.jsonl"));
+    let regenerate = ["regenerate", "--device", "cpu", "--target", arg(&target), "--data", arg(&prompts)];
+    let regenerate = [&regenerate[..], &["--out", arg(&answers), "--max-new-tokens", "12"]].concat();
+    let said = |arguments: &[&str]| {
+        let output = sightdraft(arguments);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert!(said(&regenerate).starts_with("6 answers"));
+    assert!(said(&regenerate).starts_with("0 answers"));
+    let recipe = file("recipe.toml");
+    let text = format!(
+        "target = {:?}\ndata = {answers:?}\nheld_out = {answers:?}\nout = {:?}\nunroll = 2\nmax_steps = 2\nbatch_tokens = 32\n",
+        target,
+        file("run"),
+    );
+    std::fs::write(&recipe, text).unwrap();
+    let train = ["train", "--device", "cpu", "--config", arg(&recipe)];
+    assert!(said(&["train", "--config", arg(&recipe), "--dry-run"]).contains("counted in"));
+    assert!(said(&train).starts_with("2 steps done"));
+    assert!(said(&[&train[..], &["--resume"]].concat()).starts_with("2 steps done"));
+    let (last, metrics) = (file("run").join("last"), file("run").join("metrics.jsonl"));
+    assert_eq!(std::fs::read_to_string(metrics).unwrap().lines().count(), 2);
+    let generate =
+        ["generate", "--json", "--device", "cpu", "--target", arg(&target), "--prompt", "w5", "--draft", arg(&last)];
+    assert!(json(&generate)["new_tokens"].as_u64().unwrap() > 0);
+}

@@ -1,0 +1,53 @@
+//! `sightdraft regenerate`: training answers by the target itself.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use sightdraft_core::{Result, hub};
+use sightdraft_decode::Sampling;
+use sightdraft_target::ServedTarget;
+use sightdraft_train::regenerate::{RegenerateConfig, regenerate};
+
+use crate::arguments::{DeviceArguments, SamplingArguments, temperature};
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Target: a directory or a hub name.
+    #[arg(long)]
+    target: String,
+    /// Conversations as JSON lines; a last assistant turn is dropped and answered anew.
+    #[arg(long)]
+    data: PathBuf,
+    /// Where the answers go, appended; conversations answered there already are skipped.
+    #[arg(long)]
+    out: PathBuf,
+    /// Most tokens of an answer.
+    #[arg(long, default_value_t = 512)]
+    max_new_tokens: usize,
+    /// Prompts answered at once.
+    #[arg(long, default_value_t = 8)]
+    batch: usize,
+    /// 0 is greedy: what serving at temperature 0 will ask of the draft.
+    #[arg(long, default_value_t = 0.0, value_parser = temperature)]
+    temperature: f32,
+    #[command(flatten)]
+    sampling: SamplingArguments,
+    #[command(flatten)]
+    device: DeviceArguments,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let (device, taken) = arguments.device.pick()?;
+    eprintln!("{taken}");
+    let target = ServedTarget::open(&hub::resolve(&arguments.target)?, &device)?;
+    let sampling = Sampling {
+        temperature: arguments.temperature,
+        top_p: arguments.sampling.top_p,
+        top_k: arguments.sampling.top_k,
+        seed: arguments.sampling.seed,
+    };
+    let config = RegenerateConfig { max_new_tokens: arguments.max_new_tokens, batch: arguments.batch, sampling };
+    let added = regenerate(&target, &arguments.data, &arguments.out, &config)?;
+    println!("{added} answers added to {}", arguments.out.display());
+    Ok(())
+}

@@ -1,0 +1,165 @@
+//! `sightdraft train`: a recipe, from data to a draft.
+
+use std::path::{Path, PathBuf};
+
+use burn::tensor::Device;
+use clap::Args;
+use sightdraft_core::{Error, Result, hub};
+use sightdraft_draft::{DraftConfig, DraftModel, Eagle3, VocabMap};
+use sightdraft_target::{Llama, LlamaConfig, ServedTarget};
+use sightdraft_train::example::{Example, read_conversations};
+use sightdraft_train::plan::plan;
+use sightdraft_train::trainer::{Setup, Trainer, best_dir};
+
+use crate::arguments::DeviceArguments;
+use crate::lengths::lengths;
+use crate::recipe::Recipe;
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// The recipe.
+    #[arg(long)]
+    config: PathBuf,
+    /// Change a key of the recipe; may be given several times.
+    #[arg(long = "set", value_name = "KEY=VALUE")]
+    overrides: Vec<String>,
+    /// Go on from the last checkpoint.
+    #[arg(long, conflicts_with = "dry_run")]
+    resume: bool,
+    /// Print steps, tokens, memory and disk, and stop. Needs config files alone.
+    #[arg(long)]
+    dry_run: bool,
+    /// With --dry-run, plan for N conversations of L tokens where the data are not there yet.
+    #[arg(long, value_name = "NxL", value_parser = parse_size, requires = "dry_run")]
+    assume: Option<(usize, usize)>,
+    #[command(flatten)]
+    device: DeviceArguments,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let recipe = Recipe::open(&arguments.config, &arguments.overrides)?;
+    if arguments.dry_run {
+        return print_plan(&recipe, arguments.assume);
+    }
+    let (device, taken) = arguments.device.pick()?;
+    eprintln!("{taken}");
+    let dir = hub::resolve(&recipe.models.target)?;
+    let target = ServedTarget::open(&dir, &device)?;
+    let examples = examples(&recipe.models.data, &target, recipe.train.max_length)?;
+    let setup = Setup {
+        config: recipe.train.clone(),
+        target: target.model.as_ref(),
+        target_name: recipe.models.target.clone(),
+        eos: target.eos.clone(),
+        held_out: self::examples(&recipe.models.held_out, &target, recipe.train.max_length)?,
+        out: recipe.models.out.clone(),
+        examples,
+    };
+    let mut trainer = if arguments.resume {
+        Trainer::resume(setup)?
+    } else {
+        let draft = first_draft(&recipe, &setup.examples, target.model.llama(), &device)?;
+        Trainer::start(setup, draft)?
+    };
+    trainer.run(&mut |_| {})?;
+    report(&trainer, &recipe.models.out);
+    Ok(())
+}
+
+fn report(trainer: &Trainer<'_>, out: &Path) {
+    println!("{} steps done; the draft is in {}", trainer.steps_done(), out.join("last").display());
+    if let Some(best) = trainer.best() {
+        let (accepted, dir) = (best.held_out.accepted, best_dir(out));
+        println!(
+            "best on held-out data: {accepted:.3} accepted drafts, after step {}, in {}",
+            best.step,
+            dir.display()
+        );
+    }
+}
+
+/// The conversations of `path` that fit `max_length` rows; says how many did not.
+fn examples(path: &Path, target: &ServedTarget, max_length: usize) -> Result<Vec<Example>> {
+    let root = path.parent().unwrap_or(Path::new("."));
+    let all = read_conversations(path)?
+        .iter()
+        .map(|conversation| Example::encode(conversation, target, root))
+        .collect::<Result<Vec<_>>>()?;
+    let count = all.len();
+    let kept: Vec<Example> = all.into_iter().filter(|example| example.ids.len() <= max_length).collect();
+    if kept.len() < count {
+        eprintln!(
+            "{}: {} of {count} conversations are longer than {max_length} rows and left out",
+            path.display(),
+            count - kept.len()
+        );
+    }
+    Ok(kept)
+}
+
+/// The draft that training starts from.
+fn first_draft(recipe: &Recipe, examples: &[Example], target: &Llama, device: &Device) -> Result<DraftModel> {
+    match &recipe.models.start {
+        Some(start) => DraftModel::open(&hub::resolve(start)?, &target.config, device),
+        None => fresh_draft(examples, recipe.models.draft_vocab_size, target, device),
+    }
+}
+
+/// An untrained EAGLE-3 head whose vocabulary is the ids that the assistant says most often.
+pub fn fresh_draft(
+    examples: &[Example],
+    vocabulary: Option<usize>,
+    target: &Llama,
+    device: &Device,
+) -> Result<DraftModel> {
+    let size = vocabulary.unwrap_or(target.config.vocab_size);
+    let config = DraftConfig::for_target(&target.config, size)?;
+    let vocabulary = if size == target.config.vocab_size {
+        VocabMap::identity(size)
+    } else {
+        VocabMap::most_frequent(&counts(examples, target.config.vocab_size), size)
+    };
+    Ok(DraftModel::Eagle3(Eagle3::init(config, vocabulary, target, device)))
+}
+
+/// How often the assistant says each id.
+fn counts(examples: &[Example], vocabulary: usize) -> Vec<u64> {
+    let mut counts = vec![0; vocabulary];
+    for example in examples {
+        for (&id, _) in example.ids.iter().zip(&example.assistant).filter(|(_, said)| **said) {
+            counts[id as usize] += 1;
+        }
+    }
+    counts
+}
+
+fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>) -> Result<()> {
+    let dir = hub::resolve(&recipe.models.target)?;
+    let target = LlamaConfig::open(&dir)?;
+    let size = recipe.models.draft_vocab_size.unwrap_or(target.vocab_size);
+    let draft = DraftConfig::for_target(&target, size)?;
+    let (lengths, source) = match assume {
+        Some((conversations, length)) => (vec![length; conversations], "assumed".to_string()),
+        None if recipe.models.data.exists() => {
+            (lengths(&recipe.models.data, &dir)?, format!("counted in {}", recipe.models.data.display()))
+        }
+        None => (Vec::new(), format!("{} is not there yet; see --assume", recipe.models.data.display())),
+    };
+    println!(
+        "target         {} ({} layers, width {})",
+        recipe.models.target, target.num_hidden_layers, target.hidden_size
+    );
+    println!("draft          EAGLE-3, taps {:?}, vocabulary {size} of {}", draft.taps, target.vocab_size);
+    println!("objective      {}", recipe.train.objective.build().name());
+    println!("data           {source}");
+    println!("{}", plan(&recipe.train, &target, &draft, &lengths, FLOAT_BYTES));
+    Ok(())
+}
+
+/// Targets are loaded as f32.
+const FLOAT_BYTES: u64 = 4;
+
+fn parse_size(text: &str) -> std::result::Result<(usize, usize), Error> {
+    let numbers = text.split_once('x').and_then(|(n, l)| Some((n.parse().ok()?, l.parse().ok()?)));
+    numbers.ok_or_else(|| Error::invalid("--assume", "conversations x tokens", text, "write for example 60000x500"))
+}

@@ -1,0 +1,28 @@
+//! How many rows conversations take, from tokenizer and config alone.
+
+use std::path::Path;
+
+use sightdraft_core::{ChatTemplate, Result, Tokenizer};
+use sightdraft_target::llava::LlavaConfig;
+use sightdraft_train::example::{Conversation, read_conversations};
+
+/// Rows of each conversation of `data` in the language model of the target in `dir`, whose weights are not read.
+pub fn lengths(data: &Path, dir: &Path) -> Result<Vec<usize>> {
+    let conversations = read_conversations(data)?;
+    let tokenizer = Tokenizer::open(dir)?;
+    let chat = ChatTemplate::open(dir)?;
+    // One image token is in the text already; a text-only config is asked only if there are images.
+    let more_per_image = match conversations.iter().any(|c| !c.images.is_empty()) {
+        true => LlavaConfig::open(dir)?.vision.rows_per_image() - 1,
+        false => 0,
+    };
+    let rows = |c: &Conversation| -> Result<usize> {
+        let text = match &c.answer_ids {
+            Some(_) => chat.prompt(&c.messages)?,
+            None => chat.conversation(&c.messages)?.text,
+        };
+        let answer = c.answer_ids.as_ref().map_or(0, Vec::len);
+        Ok(tokenizer.encode_prompt(&text)?.len() + answer + c.images.len() * more_per_image)
+    };
+    conversations.iter().map(rows).collect()
+}

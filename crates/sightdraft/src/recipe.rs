@@ -1,0 +1,124 @@
+//! Recipes: TOML files of `configs/`, with dotted overrides. An unknown key is an error.
+
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sightdraft_core::{Error, Result};
+use sightdraft_train::TrainConfig;
+use toml::{Table, Value};
+
+/// Keys of [`Models`]; all others are the trainer's.
+const MODEL_KEYS: [&str; 6] = ["target", "draft_vocab_size", "start", "data", "held_out", "out"];
+
+/// What is trained on what, and where it goes. Relative paths start at the working directory.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Models {
+    /// Target: a directory or hub name.
+    pub target: String,
+    /// Draft vocabulary: the most frequent ids of the training answers; the target's whole vocabulary if not given.
+    pub draft_vocab_size: Option<usize>,
+    /// A draft to go on from (its vocabulary stays); a fresh one if not given.
+    pub start: Option<String>,
+    /// Conversations to train on, as JSON lines.
+    pub data: PathBuf,
+    /// Conversations to select on.
+    pub held_out: PathBuf,
+    /// Where checkpoints and metrics go.
+    pub out: PathBuf,
+}
+
+/// A whole recipe.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Recipe {
+    /// What on what.
+    pub models: Models,
+    /// How.
+    pub train: TrainConfig,
+}
+
+impl Recipe {
+    /// Reads `path` and applies `overrides` of the form `optim.lr=1e-4`.
+    ///
+    /// # Errors
+    /// A missing file, bad TOML, an unknown key, a value of the wrong type or out of range.
+    pub fn open(path: &Path, overrides: &[String]) -> Result<Self> {
+        let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
+        let mend = "correct that key of the recipe or the --set that changes it";
+        let bad = |e: toml::de::Error| Error::file(path, "a recipe", e.message().replace('\n', " "), mend);
+        let mut table: Table = text.parse().map_err(bad)?;
+        for text in overrides {
+            set(&mut table, text)?;
+        }
+        let (models, train) = table.into_iter().partition::<Table, _>(|(key, _)| MODEL_KEYS.contains(&key.as_str()));
+        let train = TrainConfig::deserialize(Value::Table(train)).map_err(bad)?;
+        train.validate()?;
+        Ok(Self { models: Models::deserialize(Value::Table(models)).map_err(bad)?, train })
+    }
+}
+
+/// Puts `a.b=value` into the table. The value is TOML where it parses as such, else a plain string, so that paths and names
+/// need no quotes.
+fn set(table: &mut Table, text: &str) -> Result<()> {
+    let bad = || Error::invalid("--set", "key=value, the key dotted", text, "write for example --set optim.lr=1e-4");
+    let (key, value) = text.split_once('=').ok_or_else(bad)?;
+    let value = format!("x = {value}")
+        .parse::<Table>()
+        .ok()
+        .and_then(|mut parsed| parsed.remove("x"))
+        .unwrap_or_else(|| Value::String(value.into()));
+    let mut keys: Vec<&str> = key.trim().split('.').collect();
+    let last = keys.pop().filter(|last| !last.is_empty()).ok_or_else(bad)?;
+    let mut place = table;
+    for key in keys {
+        let next = place.entry(key).or_insert_with(|| Value::Table(Table::new()));
+        place = next.as_table_mut().ok_or_else(bad)?;
+    }
+    place.insert(last.into(), value);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECIPE: &str =
+        "target = \"t\"\ndata = \"d\"\nheld_out = \"h\"\nout = \"o\"\nepochs = 3\n[optim]\nlr = 1e-3\n";
+
+    fn open(text: &str, overrides: &[&str]) -> Result<Recipe> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("recipe.toml");
+        std::fs::write(&path, text).unwrap();
+        Recipe::open(&path, &overrides.iter().map(|o| o.to_string()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn overrides_win_and_the_rest_stays() {
+        let recipe = open(RECIPE, &["optim.lr=1e-4", "target=owner/name", "objective.name=survival"]).unwrap();
+        assert_eq!(recipe.train.optim.lr, 1e-4);
+        assert_eq!(recipe.train.epochs, 3);
+        assert_eq!(recipe.models.target, "owner/name");
+        assert!(matches!(recipe.train.objective, sightdraft_train::ObjectiveConfig::Survival(_)));
+    }
+
+    #[test]
+    fn unknown_keys_are_named() {
+        for (text, overrides, word) in [
+            (format!("epoch = 1\n{RECIPE}"), vec![], "epoch"),
+            (RECIPE.to_string(), vec!["optim.rate=1"], "rate"),
+            (RECIPE.to_string(), vec!["objective.name=magic"], "magic"),
+            (RECIPE.to_string(), vec!["epochs=many"], "many"),
+            (RECIPE.replace("data", "dota"), vec![], "dota"),
+        ] {
+            let message = open(&text, &overrides).unwrap_err().to_string();
+            assert!(message.contains(word) && !message.contains('\n'), "{message}");
+        }
+    }
+
+    #[test]
+    fn half_an_override_is_refused() {
+        for bad in ["optim.lr", "=3", "epochs.x=1"] {
+            assert!(open(RECIPE, &[bad]).is_err(), "{bad}");
+        }
+    }
+}
