@@ -1,50 +1,10 @@
 //! From a conversation to ids with the exact loss mask.
 
-use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
-
-use serde::{Deserialize, Serialize};
 use sightdraft_core::chat::assistant_mask;
-use sightdraft_core::{Error, Message, Result};
+use sightdraft_core::{Error, Message, Result, Role};
+use sightdraft_datasets::{Conversation, ImageSource};
 use sightdraft_target::{Prompt, ServedTarget, Target};
 use sightdraft_vision::{Image, Pixels};
-
-/// One line of a training file (JSON lines).
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub struct Conversation {
-    /// Its name; unique in the file.
-    pub id: String,
-    /// The turns. With `answer_ids` they end before the answer.
-    pub messages: Vec<Message>,
-    /// Image files, one per `<image>`, relative to the training file.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub images: Vec<PathBuf>,
-    /// The answer as the target's own ids, exactly as it gave them.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub answer_ids: Option<Vec<u32>>,
-}
-
-/// Reads a training file.
-///
-/// # Errors
-/// The file and line at fault; an id that comes twice.
-pub fn read_conversations(path: &Path) -> Result<Vec<Conversation>> {
-    let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
-    let mut seen = BTreeMap::new();
-    let lines = text.lines().enumerate().filter(|(_, line)| !line.trim().is_empty());
-    lines
-        .map(|(i, line)| {
-            let fail = |found| Error::file(path, "one conversation per line", found, "mend that line");
-            let conversation: Conversation =
-                serde_json::from_str(line).map_err(|e| fail(format!("line {}: {e}", i + 1)))?;
-            match seen.insert(conversation.id.clone(), i + 1) {
-                Some(first) => Err(fail(format!("id {:?} on lines {first} and {}", conversation.id, i + 1))),
-                None => Ok(conversation),
-            }
-        })
-        .collect()
-}
 
 /// A conversation ready for the target.
 #[derive(Debug, Clone)]
@@ -60,13 +20,13 @@ pub struct Example {
 }
 
 impl Example {
-    /// Renders, encodes and masks a conversation; image tokens are expanded to one per row. `root` is where relative image
-    /// paths start.
+    /// Renders, encodes and masks a conversation; image tokens are expanded to one per row. With `answer_ids` the answer is
+    /// those ids, exactly as the target gave them, behind the prompt that the turns before it make.
     ///
     /// # Errors
     /// A template in which the assistant's words cannot be found, no assistant token at all, images that do not fit.
-    pub fn encode(conversation: &Conversation, target: &ServedTarget, root: &Path) -> Result<Self> {
-        let images = conversation.images.iter().map(|p| Image::open(&root.join(p))).collect::<Result<Vec<_>>>()?;
+    pub fn encode(conversation: &Conversation, target: &ServedTarget) -> Result<Self> {
+        let images = open_images(conversation)?;
         let (prompt, assistant) = match &conversation.answer_ids {
             Some(answer) => answered(conversation, answer, target, &images)?,
             None => rendered(conversation, target, &images)?,
@@ -85,6 +45,23 @@ impl Example {
     }
 }
 
+/// The turns that ask: all but the assistant's at the end.
+pub(crate) fn question(messages: &[Message]) -> &[Message] {
+    let end = messages.iter().rposition(|m| m.role != Role::Assistant).map_or(0, |last| last + 1);
+    &messages[..end]
+}
+
+/// The pixels of a conversation's images.
+pub(crate) fn open_images(conversation: &Conversation) -> Result<Vec<Image>> {
+    let open = |source: &ImageSource| match source {
+        ImageSource::File(path) => Image::open(path),
+        ImageSource::Drawn(drawn) => {
+            Image::from_rgb(drawn.width() as usize, drawn.height() as usize, drawn.as_raw().clone())
+        }
+    };
+    conversation.images.iter().map(open).collect()
+}
+
 /// The prompt's ids followed by the target's own.
 fn answered(
     conversation: &Conversation,
@@ -92,7 +69,7 @@ fn answered(
     target: &ServedTarget,
     images: &[Image],
 ) -> Result<(Prompt, Vec<bool>)> {
-    let mut prompt = target.prompt(&conversation.messages, images)?;
+    let mut prompt = target.prompt(question(&conversation.messages), images)?;
     let mut assistant = vec![false; prompt.ids.len()];
     prompt.ids.extend(answer);
     assistant.resize(prompt.ids.len(), true);
@@ -147,16 +124,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_training_file_names_the_line_at_fault() {
-        let dir = tempfile::tempdir().unwrap();
-        let path = dir.path().join("data.jsonl");
-        let line = r#"{"id":"a","messages":[{"role":"user","content":"hi"}],"answer_ids":[1,2]}"#;
-        std::fs::write(&path, format!("{line}\n\n")).unwrap();
-        assert_eq!(read_conversations(&path).unwrap()[0].answer_ids, Some(vec![1, 2]));
-        for (text, words) in [(format!("{line}\n{line}\n"), "lines 1 and 2"), (format!("{line}\n{{"), "line 2")] {
-            std::fs::write(&path, text).unwrap();
-            let message = read_conversations(&path).unwrap_err().to_string();
-            assert!(message.contains(words) && message.contains("data.jsonl"), "{message}");
-        }
+    fn the_question_ends_before_the_answer() {
+        let say = |role, content: &str| Message { role, content: content.into() };
+        let turns = [say(Role::User, "a"), say(Role::Assistant, "b"), say(Role::User, "c"), say(Role::Assistant, "d")];
+        assert_eq!(question(&turns), &turns[..3]);
+        assert_eq!(question(&turns[..3]), &turns[..3]);
+        assert_eq!(question(&turns[1..2]), &[]);
     }
 }
