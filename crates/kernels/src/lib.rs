@@ -1,0 +1,27 @@
+//! CPU kernels for passes over few rows.
+//!
+//! Verifying a tree of guesses multiplies a handful of rows by every weight of the model. The memory must be read once
+//! whatever the number of rows, so up to a few dozen rows should cost about as much as one; a general matrix product does
+//! not get there. This crate does it for Burn's `flex` backend:
+//!
+//! - [`PackedLinear`]: a linear layer whose weights are packed once, at load, in the order in which they are read.
+//!
+//! Everything here is for inference (no gradients) and **batch-invariant**: the bits of a row's result do not depend on the
+//! rows beside it, because each output is summed in one fixed order. Speculative decoding then gives the very logits of
+//! plain decoding.
+//!
+//! The instruction set (AVX-512, AVX2 with FMA, NEON, or portable code) is picked at run time through [`pulp`].
+
+mod bandwidth;
+mod isa;
+mod linear;
+mod pages;
+mod pool;
+mod rows;
+mod tensor;
+mod tile;
+
+pub use bandwidth::ReadBandwidth;
+pub use isa::Isa;
+pub use linear::{PackedLinear, Storage};
+pub use pool::threads;

@@ -1,0 +1,268 @@
+//! The packed linear layer.
+
+use std::cell::RefCell;
+use std::fmt;
+use std::sync::Mutex;
+
+use half::bf16;
+
+use crate::isa::Isa;
+use crate::pages::Words;
+use crate::pool;
+use crate::rows::PackedRows;
+use crate::tile::{MOST_COLUMNS, Tile, group_limit};
+
+/// How weights are kept. Products and sums are `f32` either way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Storage {
+    /// Four bytes a weight, as given.
+    F32,
+    /// Two bytes a weight, rounded to the nearest `bf16` (ties to even).
+    Bf16,
+}
+
+/// A linear layer `y = x W^T + b` for inference, its weights packed in the order in which they are read.
+///
+/// Made for few rows: up to some dozens the weights are read from memory once and cost what one row costs. More
+/// rows (a prompt) are taken in blocks. A row's result does not depend, in any bit, on the rows beside it, nor on the number of
+/// threads; it does depend on the instruction set.
+///
+/// The packed weights replace the plain ones: the layer takes [`bytes`](Self::bytes), outputs rounded up to whole tiles.
+pub struct PackedLinear {
+    inputs: usize,
+    outputs: usize,
+    storage: Storage,
+    isa: Isa,
+    /// Outputs in a tile.
+    width: usize,
+    /// `[tiles, inputs, words of a tile's inputs]`, see [`Tile`].
+    words: Words,
+    /// Padded with zeros to whole tiles.
+    bias: Vec<f32>,
+}
+
+thread_local! {
+    /// Packed input rows of the calls made from this thread, kept for the next one.
+    static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+}
+
+impl PackedLinear {
+    /// Packs `weight`, row-major `[outputs, inputs]` as checkpoints have it.
+    ///
+    /// # Panics
+    /// If `weight` has not `outputs * inputs` values, or `bias` not `outputs`.
+    pub fn pack(weight: &[f32], outputs: usize, inputs: usize, bias: Option<&[f32]>, storage: Storage) -> Self {
+        assert_eq!(weight.len(), outputs * inputs, "weight: expected {outputs} x {inputs} values");
+        let fill =
+            |output: usize, row: &mut [f32]| row.copy_from_slice(&weight[output * inputs..(output + 1) * inputs]);
+        Self::pack_rows(outputs, inputs, bias, storage, fill)
+    }
+
+    /// Packs weights that `fill(output, row)` supplies, one output's `inputs` weights at a time, on all cores: no
+    /// second copy is ever in memory, wherever they come from (a mapped file, another layout).
+    ///
+    /// # Panics
+    /// If `bias` has not `outputs` values.
+    pub fn pack_rows(
+        outputs: usize,
+        inputs: usize,
+        bias: Option<&[f32]>,
+        storage: Storage,
+        fill: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> Self {
+        Self::pack_rows_for(Isa::detect(), outputs, inputs, bias, storage, fill)
+    }
+
+    /// [`pack_rows`](Self::pack_rows) for given instructions.
+    pub fn pack_rows_for(
+        isa: Isa,
+        outputs: usize,
+        inputs: usize,
+        bias: Option<&[f32]>,
+        storage: Storage,
+        fill: impl Fn(usize, &mut [f32]) + Sync,
+    ) -> Self {
+        let width = 2 * isa.shape().0;
+        let tiles = outputs.div_ceil(width);
+        let mut padded_bias = vec![0.0; tiles * width];
+        if let Some(bias) = bias {
+            assert_eq!(bias.len(), outputs, "bias: expected one value per output");
+            padded_bias[..outputs].copy_from_slice(bias);
+        }
+        let mut words = Words::zeroed(tiles * inputs * words_per_input(storage, width));
+        pack_tiles(words.as_mut_slice(), outputs, inputs, width, storage, &fill);
+        Self { inputs, outputs, storage, isa, width, words, bias: padded_bias }
+    }
+
+    /// Values in an input row.
+    pub fn inputs(&self) -> usize {
+        self.inputs
+    }
+
+    /// Values in an output row.
+    pub fn outputs(&self) -> usize {
+        self.outputs
+    }
+
+    /// How the weights are kept.
+    pub fn storage(&self) -> Storage {
+        self.storage
+    }
+
+    /// Memory that the layer holds; a pass over few rows reads it once.
+    pub fn bytes(&self) -> usize {
+        (self.words.as_slice().len() + self.bias.len()) * 4
+    }
+
+    /// `y = x W^T + b`.
+    ///
+    /// # Shapes
+    /// - x: `[rows, inputs]`, row-major
+    /// - y: `[rows, outputs]`, row-major; overwritten
+    ///
+    /// # Panics
+    /// If a length does not fit.
+    pub fn matmul(&self, x: &[f32], rows: usize, y: &mut [f32]) {
+        assert_eq!(x.len(), rows * self.inputs, "x: expected {rows} rows of {}", self.inputs);
+        assert_eq!(y.len(), rows * self.outputs, "y: expected {rows} rows of {}", self.outputs);
+        if x.is_empty() {
+            // No row, or rows of nothing: the bias is all there is.
+            y.chunks_exact_mut(self.outputs.max(1)).for_each(|y| y.copy_from_slice(&self.bias[..self.outputs]));
+            return;
+        }
+        if self.outputs == 0 {
+            return;
+        }
+        let block = rows_per_block(self.inputs);
+        for (x, y) in x.chunks(block * self.inputs).zip(y.chunks_mut(block * self.outputs)) {
+            // Taken out for the time of the call, so that a task that calls this layer again finds an empty one.
+            let mut scratch = SCRATCH.take();
+            let rows =
+                PackedRows::new(x, x.len() / self.inputs, self.inputs, group_limit(self.isa.shape().1), &mut scratch);
+            self.block(&rows, y);
+            SCRATCH.set(scratch);
+        }
+    }
+
+    /// All tiles for one block of rows. A task is a run of neighbouring tiles, so that what is fetched ahead is used.
+    fn block(&self, rows: &PackedRows<'_>, y: &mut [f32]) {
+        let tiles = self.outputs.div_ceil(self.width);
+        let run = tiles.div_ceil(pool::threads() * TASKS_PER_THREAD);
+        let columns = Columns { start: y.as_mut_ptr(), rows: rows.rows(), stride: self.outputs };
+        pool::for_each(tiles.div_ceil(run), &|task| {
+            let mut sums = [0.0; MOST_BLOCK * MOST_COLUMNS];
+            let sums = &mut sums[..rows.rows() * self.width];
+            for tile in task * run..((task + 1) * run).min(tiles) {
+                self.tile(tile, rows, sums);
+                // SAFETY: each tile has its own columns, and each tile is in one task.
+                unsafe { columns.write(tile * self.width, sums, self.width) };
+            }
+        });
+    }
+
+    fn tile(&self, tile: usize, rows: &PackedRows<'_>, sums: &mut [f32]) {
+        let bias = &self.bias[tile * self.width..][..self.width];
+        sums.chunks_exact_mut(self.width).for_each(|row| row.copy_from_slice(bias));
+        let words = self.inputs * words_per_input(self.storage, self.width);
+        self.isa.dispatch(Tile {
+            storage: self.storage,
+            words: &self.words.as_slice()[tile * words..][..words],
+            inputs: self.inputs,
+            rows,
+            sums,
+        });
+    }
+}
+
+impl fmt::Debug for PackedLinear {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("PackedLinear")
+            .field("inputs", &self.inputs)
+            .field("outputs", &self.outputs)
+            .field("storage", &self.storage)
+            .field("isa", &self.isa)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Enough tasks that a core which is disturbed does not hold up the others.
+const TASKS_PER_THREAD: usize = 8;
+/// Rows that are taken together at most.
+const MOST_BLOCK: usize = 128;
+
+/// Rows taken together: their values stay in the second cache (1 MiB of it), from which each tile reads them again.
+fn rows_per_block(inputs: usize) -> usize {
+    (262_144 / inputs).clamp(48, MOST_BLOCK)
+}
+
+fn words_per_input(storage: Storage, width: usize) -> usize {
+    match storage {
+        Storage::F32 => width,
+        Storage::Bf16 => width / 2,
+    }
+}
+
+/// The result's memory, written to by several threads, each in its own columns.
+struct Columns {
+    start: *mut f32,
+    rows: usize,
+    stride: usize,
+}
+
+// SAFETY: `write`'s contract keeps the threads apart.
+unsafe impl Sync for Columns {}
+
+impl Columns {
+    /// Writes `values` (`[rows, width]`) to the columns from `first` on; columns past the last are dropped.
+    ///
+    /// # Safety
+    /// `start` is valid for `rows * stride` values, and no other thread touches these columns at the same time.
+    unsafe fn write(&self, first: usize, values: &[f32], width: usize) {
+        let count = width.min(self.stride - first);
+        for (row, values) in values.chunks_exact(width).take(self.rows).enumerate() {
+            // SAFETY: row < rows and first + count <= stride, so the span lies inside; the caller has it alone.
+            let target = unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.stride + first), count) };
+            target.copy_from_slice(&values[..count]);
+        }
+    }
+}
+
+/// Fills `words` tile by tile.
+fn pack_tiles(
+    words: &mut [u32],
+    outputs: usize,
+    inputs: usize,
+    width: usize,
+    storage: Storage,
+    fill: &(impl Fn(usize, &mut [f32]) + Sync),
+) {
+    let per_input = words_per_input(storage, width);
+    if words.is_empty() {
+        return;
+    }
+    let tiles = words.len() / (inputs * per_input);
+    let queue = Mutex::new(words.chunks_exact_mut(inputs * per_input).enumerate());
+    pool::for_each(tiles, &|_| {
+        let Some((tile, words)) = queue.lock().ok().and_then(|mut queue| queue.next()) else { return };
+        let mut row = vec![0.0; inputs];
+        for column in 0..width.min(outputs - tile * width) {
+            fill(tile * width + column, &mut row);
+            pack_column(words, &row, column, per_input, storage);
+        }
+    });
+}
+
+/// Puts one output's weights in its place in a tile.
+fn pack_column(words: &mut [u32], weights: &[f32], column: usize, per_input: usize, storage: Storage) {
+    let (slot, shift) = match storage {
+        Storage::F32 => (column, 0),
+        // The tile's first vector of outputs in the low halves, the second in the high ones.
+        Storage::Bf16 => (column % per_input, 16 * (column / per_input)),
+    };
+    for (word, weight) in words[slot..].iter_mut().step_by(per_input).zip(weights) {
+        *word |= match storage {
+            Storage::F32 => weight.to_bits(),
+            Storage::Bf16 => u32::from(bf16::from_f32(*weight).to_bits()) << shift,
+        };
+    }
+}

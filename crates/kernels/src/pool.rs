@@ -1,0 +1,270 @@
+//! Threads for work that lasts microseconds.
+//!
+//! A decoding pass has hundreds of layers, some of which take 20 us on all cores. Waking a sleeping thread costs about as
+//! much, so a helper waits a moment in a loop before it sleeps, the caller works too, and a helper that comes
+//! late is not waited for. (A general pool waits for every task that it was handed, even for one that would find nothing left
+//! to do.)
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::*};
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError, TryLockError};
+use std::thread::{self, Thread};
+use std::time::{Duration, Instant};
+
+/// How long a helper looks for new work before it sleeps: longer than the gaps between the layers of a pass.
+const LINGER: Duration = Duration::from_micros(150);
+
+/// Threads that work on a call, the caller included: the processor's cores, or `RAYON_NUM_THREADS` (which burn's own CPU
+/// kernels obey too) if it is lower.
+pub fn threads() -> usize {
+    Pool::get().helpers.len() + 1
+}
+
+/// Calls `task(i)` once for each `i < tasks`, on all cores, in no particular order; returns when all are done.
+///
+/// If the pool is busy with another caller's work, this thread does everything alone.
+///
+/// # Panics
+/// If a task panics, with its panic, once no thread works on the call any more.
+pub(crate) fn for_each(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+    if tasks > 1 {
+        let pool = Pool::get();
+        if !pool.helpers.is_empty()
+            && let Some(_turn) = pool.try_turn()
+        {
+            return pool.run(tasks, task);
+        }
+    }
+    (0..tasks).for_each(task);
+}
+
+/// One call's work, on its caller's stack.
+struct Call<'a> {
+    task: &'a (dyn Fn(usize) + Sync),
+    tasks: usize,
+    next: AtomicUsize,
+    /// Helpers that have joined and not left.
+    inside: AtomicUsize,
+    panic: Mutex<Option<Box<dyn Any + Send>>>,
+}
+
+impl Call<'_> {
+    /// Takes tasks until none is left. Never unwinds.
+    fn work(&self) {
+        let done = catch_unwind(AssertUnwindSafe(|| {
+            loop {
+                let i = self.next.fetch_add(1, Relaxed);
+                if i >= self.tasks {
+                    break;
+                }
+                (self.task)(i);
+            }
+        }));
+        if let Err(panic) = done {
+            self.next.store(self.tasks, Relaxed);
+            *lock(&self.panic) = Some(panic);
+        }
+    }
+}
+
+/// A call as the helpers see it: its true lifetime is watched by [`Pool::run`].
+#[derive(Clone, Copy)]
+struct Posted(*const Call<'static>);
+
+// SAFETY: `Call` is `Sync` (its task is, the rest are atomics and a mutex); only the address is sent.
+unsafe impl Send for Posted {}
+
+struct Helper {
+    thread: Thread,
+    asleep: AtomicBool,
+}
+
+struct Pool {
+    helpers: Vec<OnceLock<Helper>>,
+    /// Held by the caller whose work is posted.
+    turn: Mutex<()>,
+    posted: Mutex<Option<Posted>>,
+    /// Grows by one with each posting.
+    epoch: AtomicUsize,
+}
+
+impl Pool {
+    fn get() -> &'static Pool {
+        static POOL: OnceLock<Pool> = OnceLock::new();
+        static STARTED: OnceLock<()> = OnceLock::new();
+        let pool = POOL.get_or_init(|| Pool {
+            helpers: (1..wanted_threads()).map(|_| OnceLock::new()).collect(),
+            turn: Mutex::new(()),
+            posted: Mutex::new(None),
+            epoch: AtomicUsize::new(0),
+        });
+        STARTED.get_or_init(|| {
+            for i in 0..pool.helpers.len() {
+                // Where no thread can be started, the caller simply does that share.
+                let _ = thread::Builder::new().name(format!("kernels-{i}")).spawn(move || pool.help(i));
+            }
+        });
+        pool
+    }
+
+    /// The right to post, unless somebody has it. A call that panicked while it had it left nothing behind.
+    fn try_turn(&self) -> Option<MutexGuard<'_, ()>> {
+        match self.turn.try_lock() {
+            Ok(turn) => Some(turn),
+            Err(TryLockError::Poisoned(turn)) => Some(turn.into_inner()),
+            Err(TryLockError::WouldBlock) => None,
+        }
+    }
+
+    /// Posts a call, works on it, and takes it back once no helper holds it.
+    fn run(&self, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+        let call =
+            Call { task, tasks, next: AtomicUsize::new(0), inside: AtomicUsize::new(0), panic: Mutex::new(None) };
+        *lock(&self.posted) = Some(Posted((&raw const call).cast()));
+        self.epoch.fetch_add(1, SeqCst);
+        for helper in self.helpers.iter().filter_map(OnceLock::get).take(tasks - 1) {
+            if helper.asleep.swap(false, SeqCst) {
+                helper.thread.unpark();
+            }
+        }
+        call.work();
+        // From here on nobody can join; those inside are on their last task. `work` does not unwind, so `call` is
+        // still alive when the last one leaves.
+        *lock(&self.posted) = None;
+        wait_until(|| call.inside.load(Acquire) == 0);
+        if let Some(panic) = lock(&call.panic).take() {
+            resume_unwind(panic);
+        }
+    }
+
+    /// A helper's life.
+    fn help(&self, i: usize) {
+        let me = self.helpers[i].get_or_init(|| Helper { thread: thread::current(), asleep: AtomicBool::new(false) });
+        let mut seen = 0;
+        loop {
+            seen = self.next_epoch(seen, me);
+            let joined = {
+                let posted = lock(&self.posted);
+                // SAFETY: while the call is posted, `run` has not returned; joining under the lock makes `run` wait for
+                // this helper's leave.
+                posted.map(|Posted(call)| unsafe { &*call }).inspect(|call| {
+                    call.inside.fetch_add(1, Relaxed);
+                })
+            };
+            if let Some(call) = joined {
+                call.work();
+                // The last touch: after it, `run` may return and the call be gone.
+                call.inside.fetch_sub(1, Release);
+            }
+        }
+    }
+
+    /// Waits for an epoch after `seen`: in a loop at first, then asleep.
+    fn next_epoch(&self, seen: usize, me: &Helper) -> usize {
+        let changed = || self.epoch.load(SeqCst) != seen;
+        let start = Instant::now();
+        while !changed() {
+            if start.elapsed() < LINGER {
+                (0..32).for_each(|_| std::hint::spin_loop());
+                continue;
+            }
+            me.asleep.store(true, SeqCst);
+            // A posting between the store and here clears the flag and leaves a token that makes `park` return at once.
+            if !changed() {
+                thread::park();
+            }
+            me.asleep.store(false, SeqCst);
+        }
+        self.epoch.load(SeqCst)
+    }
+}
+
+/// Short waits in a loop, longer ones (the helper lost its core) by giving up this thread's.
+fn wait_until(done: impl Fn() -> bool) {
+    let mut turns = 0u32;
+    while !done() {
+        turns += 1;
+        if turns < 2000 {
+            std::hint::spin_loop();
+        } else {
+            thread::yield_now();
+        }
+    }
+}
+
+fn wanted_threads() -> usize {
+    let cores = thread::available_parallelism().map_or(1, usize::from);
+    match std::env::var("RAYON_NUM_THREADS").ok().and_then(|n| n.parse().ok()) {
+        Some(n) if n > 0 => cores.min(n),
+        _ => cores,
+    }
+}
+
+/// No thread unwinds while it holds one of these locks, so a poisoned one is whole.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_task_runs_once() {
+        for tasks in [0, 1, 2, 7, 1000] {
+            let counts: Vec<_> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
+            for _ in 0..50 {
+                for_each(tasks, &|i| {
+                    counts[i].fetch_add(1, Relaxed);
+                });
+            }
+            assert!(counts.iter().all(|c| c.load(Relaxed) == 50), "{tasks} tasks");
+        }
+    }
+
+    #[test]
+    fn helpers_wake_after_sleep_and_callers_do_not_mix() {
+        let callers: Vec<_> = (0..4usize)
+            .map(|c| {
+                thread::spawn(move || {
+                    for round in 0..20 {
+                        let sum = AtomicUsize::new(0);
+                        for_each(64, &|i| {
+                            sum.fetch_add(i * c, Relaxed);
+                        });
+                        assert_eq!(sum.into_inner(), 2016 * c);
+                        if round % 5 == 0 {
+                            thread::sleep(LINGER * 3);
+                        }
+                    }
+                })
+            })
+            .collect();
+        callers.into_iter().for_each(|c| c.join().expect("a caller failed"));
+    }
+
+    #[test]
+    fn a_nested_call_does_not_wait_for_itself() {
+        let count = AtomicUsize::new(0);
+        for_each(8, &|_| {
+            for_each(8, &|_| {
+                count.fetch_add(1, Relaxed);
+            });
+        });
+        assert_eq!(count.into_inner(), 64);
+    }
+
+    #[test]
+    fn a_panic_reaches_the_caller_and_the_pool_survives() {
+        let caught = catch_unwind(|| {
+            for_each(16, &|i| assert!(i != 9, "task nine"));
+        });
+        assert!(caught.is_err());
+        let count = AtomicUsize::new(0);
+        for_each(16, &|_| {
+            count.fetch_add(1, Relaxed);
+        });
+        assert_eq!(count.into_inner(), 16);
+    }
+}

@@ -1,0 +1,82 @@
+//! Input rows in the order in which the tile kernel reads them.
+
+/// Rows of a layer's input, in groups that go through a tile together. A group of `g` rows is stored as `g` neighbours for
+/// each input: otherwise the rows, a power of two apart, would push each other out of the cache.
+pub(crate) struct PackedRows<'a> {
+    values: &'a [f32],
+    rows: usize,
+    width: usize,
+    groups: usize,
+}
+
+impl<'a> PackedRows<'a> {
+    /// Packs `x` (`[rows, width]`) into groups of at most `most` rows, in `scratch` where the order changes.
+    pub(crate) fn new(x: &'a [f32], rows: usize, width: usize, most: usize, scratch: &'a mut Vec<f32>) -> Self {
+        let groups = rows.div_ceil(most);
+        if rows == 1 {
+            return Self { values: x, rows, width, groups };
+        }
+        scratch.resize(scratch.len().max(x.len()), 0.0);
+        let packed = Self { values: &[], rows, width, groups };
+        for g in 0..groups {
+            let (first, size) = packed.group_rows(g);
+            let span = first * width..(first + size) * width;
+            let source = &x[span.clone()];
+            for (k, neighbours) in scratch[span].chunks_exact_mut(size).enumerate() {
+                for (r, value) in neighbours.iter_mut().enumerate() {
+                    *value = source[r * width + k];
+                }
+            }
+        }
+        Self { values: &scratch[..x.len()], ..packed }
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(crate) fn groups(&self) -> usize {
+        self.groups
+    }
+
+    /// First row and number of rows of group `g`; sizes differ by at most one.
+    pub(crate) fn group_rows(&self, g: usize) -> (usize, usize) {
+        let first = g * self.rows / self.groups;
+        (first, (g + 1) * self.rows / self.groups - first)
+    }
+
+    /// Group `g`'s values for the inputs `from..to`.
+    pub(crate) fn group(&self, g: usize, from: usize, to: usize) -> &[f32] {
+        let (first, size) = self.group_rows(g);
+        let start = first * self.width;
+        &self.values[start + from * size..start + to * size]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_value_is_where_its_group_says() {
+        for rows in [1, 2, 5, 12, 13, 40] {
+            let width = 7;
+            let x: Vec<f32> = (0..rows * width).map(|i| i as f32).collect();
+            let mut scratch = Vec::new();
+            let packed = PackedRows::new(&x, rows, width, 12, &mut scratch);
+            let mut seen = 0;
+            for g in 0..packed.groups() {
+                let (first, size) = packed.group_rows(g);
+                assert!(first == seen && (1..=12).contains(&size));
+                let values = packed.group(g, 2, 6);
+                for r in 0..size {
+                    for k in 2..6 {
+                        assert_eq!(values[(k - 2) * size + r], x[(first + r) * width + k]);
+                    }
+                }
+                seen += size;
+            }
+            assert_eq!(seen, rows);
+        }
+    }
+}
