@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use sightdraft_kernels::{PackedLinear, ReadBandwidth, Storage, threads};
+use sightdraft_kernels::{Attention, PackedLinear, ReadBandwidth, Storage, threads};
 
 const ROWS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 256];
 const TURNS: usize = 31;
@@ -19,6 +19,7 @@ fn main() {
         _ => {
             layer(8192, 2048);
             layer(576, 576);
+            attention();
         }
     }
 }
@@ -71,6 +72,22 @@ fn layer(outputs: usize, inputs: usize) {
         let cell = |i: usize| format!("{:9.3} ms ({:5.2})", times[i] * 1e3, times[i] / first[i]);
         let gflops = 2e-9 * (rows * inputs * outputs) as f64 / times[0];
         println!("{rows:4}  {}  {}   {}   {}  {gflops:8.0}", cell(0), cell(1), cell(2), cell(3));
+    }
+}
+
+/// Attention in the shape of a 135M model: 9 heads on 3, a cache of 256 and the rows' own places, each row blocked from the
+/// other rows' places.
+fn attention() {
+    println!("attention over 256 keys, 9 heads of 64 on 3");
+    for rows in [1, 8, 16, 32] {
+        let alive = 256 + rows;
+        let shape = Attention { heads: 9, kv_heads: 3, dim: 64, capacity: 512, alive, rows, scale: 0.125 };
+        let q = noise(9 * rows * 64, 1);
+        let [k, v] = [2, 3].map(|seed| noise(3 * 512 * 64, seed));
+        let blocked: Vec<bool> = (0..rows * alive).map(|i| i % alive >= 256 && i % alive - 256 != i / alive).collect();
+        let mut out = vec![0.0; q.len()];
+        let times = (0..TURNS * 10).map(|_| seconds(|| shape.attend(&q, &k, &v, Some(&blocked), &mut out)));
+        println!("{rows:4}  {:9.3} ms", fastest(times.collect()) * 1e3);
     }
 }
 

@@ -5,6 +5,7 @@
 //! not get there. This crate does it for Burn's `flex` backend:
 //!
 //! - [`PackedLinear`]: a linear layer whose weights are packed once, at load, in the order in which they are read.
+//! - [`attend`] and [`Attention`]: attention of few query rows over a KV cache, with any mask.
 //!
 //! Everything here is for inference (no gradients) and **batch-invariant**: the bits of a row's result do not depend on the
 //! rows beside it, because each output is summed in one fixed order. Speculative decoding then gives the very logits of
@@ -12,7 +13,9 @@
 //!
 //! The instruction set (AVX-512, AVX2 with FMA, NEON, or portable code) is picked at run time through [`pulp`].
 
+mod attention;
 mod bandwidth;
+mod exp;
 mod isa;
 mod linear;
 mod pages;
@@ -21,7 +24,9 @@ mod rows;
 mod tensor;
 mod tile;
 
+pub use attention::Attention;
 pub use bandwidth::ReadBandwidth;
 pub use isa::Isa;
 pub use linear::{PackedLinear, Storage};
 pub use pool::threads;
+pub use tensor::attend;

@@ -2,9 +2,9 @@
 
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::backend::{Bytes, Flex};
-use burn::tensor::{DType, Shape, Tensor, TensorData};
+use burn::tensor::{Bool, DType, Device, Shape, Tensor, TensorData};
 
-use crate::{PackedLinear, Storage};
+use crate::{Attention, PackedLinear, Storage};
 
 impl PackedLinear {
     /// Packs a layer in Burn's layout, which it takes from the caller.
@@ -48,14 +48,40 @@ impl PackedLinear {
         let x = Values::of(x);
         let mut y = vec![0.0; rows * self.outputs()];
         self.matmul(x.as_slice(), rows, &mut y);
-        match x {
-            Values::Here(_) => {
-                let layout = Layout::contiguous(Shape::from(dims));
-                Tensor::from_primitive::<Flex>(FlexTensor::new(Bytes::from_elems(y), layout, DType::F32))
-            }
-            Values::Copied(_) => Tensor::from_data(TensorData::new(y, dims), (&device, DType::F32)),
-        }
+        x.answer(y, dims, &device)
     }
+}
+
+/// Attention of few query rows over a KV cache, see [`Attention::attend`]: batch-invariant, and blocked keys leave no trace.
+///
+/// On the `flex` device the cache is read in place if it is contiguous: pass the whole of it, not the part in use. Tensors of
+/// another device are copied to this machine's memory.
+///
+/// # Shapes
+/// - q: `[heads, rows, dim]`
+/// - k, v: `[kv_heads, capacity, dim]`, of which the first `alive` places are in use
+/// - blocked: `[rows, alive]`, true where a row must not look
+/// - output: `[heads, rows, dim]`, `f32`
+///
+/// # Panics
+/// If the shapes do not fit each other.
+pub fn attend(
+    q: Tensor<3>,
+    k: Tensor<3>,
+    v: Tensor<3>,
+    alive: usize,
+    blocked: Option<Tensor<2, Bool>>,
+    scale: f32,
+) -> Tensor<3> {
+    let dims @ [heads, rows, dim] = q.dims();
+    let [kv_heads, capacity, _] = k.dims();
+    let device = q.device();
+    let [q, k, v] = [q, k, v].map(Values::of);
+    let blocked: Option<Vec<bool>> = blocked.map(|b| b.into_data().iter::<bool>().collect());
+    let mut out = vec![0.0; heads * rows * dim];
+    let shape = Attention { heads, kv_heads, dim, capacity, alive, rows, scale };
+    shape.attend(q.as_slice(), k.as_slice(), v.as_slice(), blocked.as_deref(), &mut out);
+    q.answer(out, dims, &device)
 }
 
 /// A tensor's `f32` values in this machine's memory.
@@ -72,6 +98,17 @@ impl Values {
             Ok(here) if here.as_slice::<f32>().is_some() => Self::Here(here),
             Ok(here) if here.dtype() == DType::F32 => Self::Here(here.to_contiguous()),
             _ => Self::Copied(tensor.into_data().iter::<f32>().collect()),
+        }
+    }
+
+    /// A result as a tensor, where this input was.
+    fn answer<const D: usize>(&self, values: Vec<f32>, dims: [usize; D], device: &Device) -> Tensor<D> {
+        match self {
+            Self::Here(_) => {
+                let layout = Layout::contiguous(Shape::from(dims));
+                Tensor::from_primitive::<Flex>(FlexTensor::new(Bytes::from_elems(values), layout, DType::F32))
+            }
+            Self::Copied(_) => Tensor::from_data(TensorData::new(values, dims), (device, DType::F32)),
         }
     }
 

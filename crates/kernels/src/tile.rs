@@ -63,35 +63,56 @@ impl Tile<'_> {
                 let ahead = Ahead { address: next.wrapping_add(g * stride * (to - from)), stride };
                 let x = self.rows.group(g, from, to);
                 let sums = &mut self.sums[first * width..(first + size) * width];
-                match size {
-                    1 => group::<S, V, 1>(simd, x, piece, sums, ahead),
-                    2 => group::<S, V, 2>(simd, x, piece, sums, ahead),
-                    3 => group::<S, V, 3>(simd, x, piece, sums, ahead),
-                    4 => group::<S, V, 4>(simd, x, piece, sums, ahead),
-                    5 => group::<S, V, 5>(simd, x, piece, sums, ahead),
-                    6 => group::<S, V, 6>(simd, x, piece, sums, ahead),
-                    7 if S::REGISTER_COUNT >= 32 => group::<S, V, 7>(simd, x, piece, sums, ahead),
-                    8 if S::REGISTER_COUNT >= 32 => group::<S, V, 8>(simd, x, piece, sums, ahead),
-                    9 if S::REGISTER_COUNT >= 32 => group::<S, V, 9>(simd, x, piece, sums, ahead),
-                    10 if S::REGISTER_COUNT >= 32 => group::<S, V, 10>(simd, x, piece, sums, ahead),
-                    11 if S::REGISTER_COUNT >= 32 => group::<S, V, 11>(simd, x, piece, sums, ahead),
-                    12 if S::REGISTER_COUNT >= 32 => group::<S, V, 12>(simd, x, piece, sums, ahead),
-                    _ => unreachable!("groups have 1 to `group_limit` rows"),
-                }
+                group_of::<S, V>(simd, size, x, piece, sums, ahead);
             }
         }
     }
 }
 
+/// [`group`] for a group of `size` rows.
+///
+/// # Panics
+/// If `size` is not in 1 to [`group_limit`].
+#[inline(always)]
+pub(crate) fn group_of<S: Simd, const V: usize>(
+    simd: S,
+    size: usize,
+    x: &[f32],
+    piece: &[u32],
+    sums: &mut [f32],
+    ahead: Ahead,
+) {
+    match size {
+        1 => group::<S, V, 1>(simd, x, piece, sums, ahead),
+        2 => group::<S, V, 2>(simd, x, piece, sums, ahead),
+        3 => group::<S, V, 3>(simd, x, piece, sums, ahead),
+        4 => group::<S, V, 4>(simd, x, piece, sums, ahead),
+        5 => group::<S, V, 5>(simd, x, piece, sums, ahead),
+        6 => group::<S, V, 6>(simd, x, piece, sums, ahead),
+        7 if S::REGISTER_COUNT >= 32 => group::<S, V, 7>(simd, x, piece, sums, ahead),
+        8 if S::REGISTER_COUNT >= 32 => group::<S, V, 8>(simd, x, piece, sums, ahead),
+        9 if S::REGISTER_COUNT >= 32 => group::<S, V, 9>(simd, x, piece, sums, ahead),
+        10 if S::REGISTER_COUNT >= 32 => group::<S, V, 10>(simd, x, piece, sums, ahead),
+        11 if S::REGISTER_COUNT >= 32 => group::<S, V, 11>(simd, x, piece, sums, ahead),
+        12 if S::REGISTER_COUNT >= 32 => group::<S, V, 12>(simd, x, piece, sums, ahead),
+        _ => unreachable!("groups have 1 to `group_limit` rows"),
+    }
+}
+
 /// Memory to have in the cache soon.
 #[derive(Clone, Copy)]
-struct Ahead {
+pub(crate) struct Ahead {
     address: *const u8,
     /// Bytes to go on for each input.
     stride: usize,
 }
 
 impl Ahead {
+    /// Nothing: it is there already.
+    pub(crate) fn nothing() -> Self {
+        Self { address: std::ptr::null(), stride: 0 }
+    }
+
     #[inline(always)]
     fn step(&mut self) {
         #[cfg(target_arch = "x86_64")]
