@@ -2,13 +2,13 @@
 
 use std::path::Path;
 
-use sightdraft_core::{ChatTemplate, Result, Tokenizer};
+use sightdraft_core::{ChatTemplate, Message, Result, Role, Tokenizer};
+use sightdraft_datasets::{Conversation, training};
 use sightdraft_target::llava::LlavaConfig;
-use sightdraft_train::example::{Conversation, read_conversations};
 
 /// Rows of each conversation of `data` in the language model of the target in `dir`, whose weights are not read.
 pub fn lengths(data: &Path, dir: &Path) -> Result<Vec<usize>> {
-    let conversations = read_conversations(data)?;
+    let conversations = training::read(data)?;
     let tokenizer = Tokenizer::open(dir)?;
     let chat = ChatTemplate::open(dir)?;
     // One image token is in the text already; a text-only config is asked only if there are images.
@@ -18,11 +18,19 @@ pub fn lengths(data: &Path, dir: &Path) -> Result<Vec<usize>> {
     };
     let rows = |c: &Conversation| -> Result<usize> {
         let text = match &c.answer_ids {
-            Some(_) => chat.prompt(&c.messages)?,
+            Some(_) => chat.prompt(asking(&c.messages))?,
             None => chat.conversation(&c.messages)?.text,
         };
         let answer = c.answer_ids.as_ref().map_or(0, Vec::len);
         Ok(tokenizer.encode_prompt(&text)?.len() + answer + c.images.len() * more_per_image)
     };
     conversations.iter().map(rows).collect()
+}
+
+/// The turns before the answer that `answer_ids` stands for.
+fn asking(messages: &[Message]) -> &[Message] {
+    match messages.last() {
+        Some(last) if last.role == Role::Assistant => &messages[..messages.len() - 1],
+        _ => messages,
+    }
 }

@@ -14,7 +14,7 @@ h1{font-size:1.5rem}h2{font-size:1.15rem;margin:2.2rem 0 .4rem}h3{font-size:.95r
 .wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;white-space:nowrap;font-size:.9rem}\
 th,td{padding:.3rem .7rem;text-align:right;border-bottom:1px solid var(--line)}\
 th{font-weight:600;color:var(--soft)}th:first-child,td:first-child{text-align:left;padding-left:0}\
-svg{max-width:100%;height:auto;font:13px system-ui,sans-serif}svg text{fill:var(--ink)}svg .tick{fill:var(--soft);font-size:11px}\
+svg{max-width:100%;height:auto;font:13px system-ui,sans-serif}svg text{fill:var(--ink);paint-order:stroke;stroke:var(--page);stroke-width:4px}svg .tick{fill:var(--soft);font-size:11px}\
 .whisker{stroke:var(--ink);stroke-width:1.4;fill:none}.rule{stroke:var(--soft);stroke-dasharray:3 3}\
 .grid{stroke:var(--line)}.charts{display:flex;flex-wrap:wrap;gap:1rem 2.5rem}dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem}\
 dt{color:var(--soft)}dd{margin:0;overflow-wrap:anywhere}code{font-size:.85rem;white-space:pre-wrap}";
@@ -100,8 +100,8 @@ fn table(page: &mut String, runs: &[&Run]) {
     let scored = runs.iter().any(|run| run.summary.score.is_some());
     page.push_str(
         "<div class=\"wide\"><table><tr><th>run</th><th>accepted/pass</th><th>emitted/pass</th><th>speedup</th>\
-         <th>tokens/s</th><th>lossless</th><th>greedy path pruned</th><th>accepted path greedy</th>\
-         <th>prefill</th><th>draft</th><th>verify</th><th>other</th>",
+         <th>tokens/s</th><th>lossless</th><th>own greedy path pruned</th><th>greedy path accepted</th>\
+         <th>prefill/draft/verify/other</th>",
     );
     page.push_str(if scored { "<th>score</th></tr>" } else { "</tr>" });
     for run in runs {
@@ -110,7 +110,7 @@ fn table(page: &mut String, runs: &[&Run]) {
         let _ = write!(
             page,
             "<tr><td>{}</td><td>{:.3}</td><td>{:.3}</td><td>{:.2}×</td><td>{:.1}</td><td>{}</td><td>{}</td><td>{}</td>\
-             <td>{:.2} s</td><td>{:.2} s</td><td>{:.2} s</td><td>{:.2} s</td>",
+             <td>{:.1}/{:.1}/{:.1}/{:.1} s</td>",
             escape(&run.name),
             s.accepted_per_pass,
             s.emitted_per_pass,
@@ -142,7 +142,7 @@ fn provenance(page: &mut String, report: &Report) {
     line("seed", report.seed.to_string());
     line("tree", format!("{} nodes, depth {}, top {}", tree.total, tree.depth, tree.top_k));
     line("sampling", format!("top-p {}, top-k {}", report.top_p, report.top_k));
-    line("warm-up", format!("{} prompts per run, outside the clock", report.warm_up));
+    line("warm-up", format!("prompts per run outside the clock: {}", report.warm_up));
     if report.shard.of > 1 {
         line("part", report.shard.to_string());
     }

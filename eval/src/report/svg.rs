@@ -34,13 +34,20 @@ pub fn escape(text: &str) -> String {
 
 /// Horizontal bars from 0, a dashed rule at `reference`, values printed behind the whisker. `unit` follows each value.
 pub fn bars(bars: &[Bar], reference: f64, unit: &str) -> String {
-    const LEFT: f64 = 170.0;
-    const WIDE: f64 = 380.0;
+    const LEFT: f64 = 140.0;
+    const WIDE: f64 = 290.0;
     const ROW: f64 = 30.0;
     let top = bars.iter().map(|b| b.interval.map_or(b.value, |[_, high]| high.max(b.value))).fold(reference, f64::max);
     let x = |value: f64| LEFT + WIDE * value / top.max(1e-9);
     let height = ROW * bars.len() as f64 + 26.0;
     let mut svg = open(LEFT + WIDE + 70.0, height);
+    let bottom = height - 18.0;
+    let _ = write!(
+        svg,
+        r#"<path class="rule" d="M{0:.1} 0V{bottom}"/><text class="tick" x="{0:.1}" y="{1}" text-anchor="middle">{reference}{unit}</text>"#,
+        x(reference),
+        height - 5.0,
+    );
     for (i, bar) in bars.iter().enumerate() {
         let y = ROW * i as f64 + 6.0;
         let middle = y + 9.0;
@@ -66,20 +73,14 @@ pub fn bars(bars: &[Bar], reference: f64, unit: &str) -> String {
         }
         let _ = write!(svg, r#"<text x="{:.1}" y="{}">{:.2}{unit}</text>"#, end + 7.0, middle + 4.0, bar.value);
     }
-    let bottom = height - 18.0;
-    let _ = write!(
-        svg,
-        r#"<path class="rule" d="M{0:.1} 0V{bottom}"/><text class="tick" x="{0:.1}" y="{1}" text-anchor="middle">{reference}{unit}</text></svg>"#,
-        x(reference),
-        height - 5.0,
-    );
+    svg.push_str("</svg>");
     svg
 }
 
 /// Lines over positions with a 0-100% axis and a legend below.
 pub fn lines(lines: &[Line]) -> String {
     const LEFT: f64 = 46.0;
-    const WIDE: f64 = 520.0;
+    const WIDE: f64 = 450.0;
     const HIGH: f64 = 190.0;
     const TOP: f64 = 10.0;
     let positions = lines.iter().map(|l| l.values.len()).max().unwrap_or(0);
@@ -142,7 +143,7 @@ mod tests {
     #[test]
     fn the_longest_bar_fills_the_width_and_names_are_escaped() {
         let svg = bars(&[Bar { label: "<a>".into(), value: 2.0, interval: None, colour: 0 }], 1.0, "x");
-        assert!(svg.contains("width=\"380.0\""));
+        assert!(svg.contains("width=\"290.0\""));
         assert!(svg.contains("&lt;a&gt;"));
         assert!(svg.contains("2.00x"));
     }

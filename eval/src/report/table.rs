@@ -48,7 +48,9 @@ fn row(run: &Run) -> Vec<String> {
         format!("{:.3}", s.accepted_per_pass),
         format!("{:.3}", s.emitted_per_pass),
         format!("{:.2}x", s.speedup),
-        s.speedup_interval.map_or("-".into(), |[low, high]| format!("{low:.2}-{high:.2}")),
+        s.speedup_interval
+            .filter(|_| run.draft.is_some())
+            .map_or("-".into(), |[low, high]| format!("{low:.2}-{high:.2}")),
         format!("{:.1}", s.tokens_per_second),
         lossless(run),
         format!("{:.1}/{:.1}/{:.1}/{:.1}", s.seconds.prefill, s.seconds.draft, s.seconds.verify, s.seconds.other),

@@ -1,9 +1,10 @@
 //! `sightdraft regenerate`: training answers by the target itself.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sightdraft_core::{Result, hub};
+use sightdraft_datasets::{Conversation, gsm8k, sharegpt, training};
 use sightdraft_decode::Sampling;
 use sightdraft_target::ServedTarget;
 use sightdraft_train::regenerate::{RegenerateConfig, regenerate};
@@ -15,9 +16,10 @@ pub struct Arguments {
     /// Target: a directory or a hub name.
     #[arg(long)]
     target: String,
-    /// Conversations as JSON lines; a last assistant turn is dropped and answered anew.
-    #[arg(long)]
-    data: PathBuf,
+    /// Prompts as PATH (our own training lines) or gsm8k=PATH or sharegpt=PATH; may be given several times. A last assistant
+    /// turn is dropped and answered anew.
+    #[arg(long, value_name = "[NAME=]PATH", required = true)]
+    data: Vec<String>,
     /// Where the answers go, appended; conversations answered there already are skipped.
     #[arg(long)]
     out: PathBuf,
@@ -37,6 +39,10 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
+    let mut prompts = Vec::new();
+    for spec in &arguments.data {
+        prompts.extend(read(spec)?);
+    }
     let (device, taken) = arguments.device.pick()?;
     eprintln!("{taken}");
     let target = ServedTarget::open(&hub::resolve(&arguments.target)?, &device)?;
@@ -47,7 +53,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         seed: arguments.sampling.seed,
     };
     let config = RegenerateConfig { max_new_tokens: arguments.max_new_tokens, batch: arguments.batch, sampling };
-    let added = regenerate(&target, &arguments.data, &arguments.out, &config)?;
+    let added = regenerate(&target, &prompts, &arguments.out, &config)?;
     println!("{added} answers added to {}", arguments.out.display());
     Ok(())
+}
+
+/// The conversations of `[NAME=]PATH`.
+fn read(spec: &str) -> Result<Vec<Conversation>> {
+    match spec.split_once('=') {
+        Some(("gsm8k", path)) => gsm8k::read(Path::new(path)),
+        Some(("sharegpt", path)) => sharegpt::read(Path::new(path)),
+        _ => training::read(Path::new(spec)),
+    }
 }

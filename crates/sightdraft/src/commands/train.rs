@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use burn::tensor::Device;
 use clap::Args;
 use sightdraft_core::{Error, Result, hub};
+use sightdraft_datasets::training;
 use sightdraft_draft::{DraftConfig, DraftModel, Eagle3, VocabMap};
 use sightdraft_target::{Llama, LlamaConfig, ServedTarget};
-use sightdraft_train::example::{Example, read_conversations};
-use sightdraft_train::plan::plan;
-use sightdraft_train::trainer::{Setup, Trainer, best_dir};
+use sightdraft_train::trainer::best_dir;
+use sightdraft_train::{Example, Setup, Trainer, plan};
 
 use crate::arguments::DeviceArguments;
 use crate::lengths::lengths;
@@ -80,10 +80,9 @@ fn report(trainer: &Trainer<'_>, out: &Path) {
 
 /// The conversations of `path` that fit `max_length` rows; says how many did not.
 fn examples(path: &Path, target: &ServedTarget, max_length: usize) -> Result<Vec<Example>> {
-    let root = path.parent().unwrap_or(Path::new("."));
-    let all = read_conversations(path)?
+    let all = training::read(path)?
         .iter()
-        .map(|conversation| Example::encode(conversation, target, root))
+        .map(|conversation| Example::encode(conversation, target))
         .collect::<Result<Vec<_>>>()?;
     let count = all.len();
     let kept: Vec<Example> = all.into_iter().filter(|example| example.ids.len() <= max_length).collect();
