@@ -100,17 +100,19 @@ fn examples(path: &Path, target: &ServedTarget, max_length: usize) -> Result<Vec
 fn first_draft(recipe: &Recipe, examples: &[Example], target: &Llama, device: &Device) -> Result<DraftModel> {
     match &recipe.models.start {
         Some(start) => DraftModel::open(&hub::resolve(start)?, &target.config, device),
-        None => fresh_draft(examples, recipe.models.draft_vocab_size, target, device),
+        None => fresh_draft(examples, recipe.models.draft_vocab_size, recipe.train.seed, target, device),
     }
 }
 
-/// An untrained EAGLE-3 head whose vocabulary is the ids that the assistant says most often.
+/// An untrained EAGLE-3 head whose vocabulary is the ids that the assistant says most often; its weights follow from `seed`.
 pub fn fresh_draft(
     examples: &[Example],
     vocabulary: Option<usize>,
+    seed: u64,
     target: &Llama,
     device: &Device,
 ) -> Result<DraftModel> {
+    device.seed(seed);
     let size = vocabulary.unwrap_or(target.config.vocab_size);
     let config = DraftConfig::for_target(&target.config, size)?;
     let vocabulary = if size == target.config.vocab_size {
