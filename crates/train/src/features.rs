@@ -104,9 +104,9 @@ pub fn restricted_head(llama: &Llama, vocab: &VocabMap) -> Tensor<2> {
     let kept: Vec<usize> = vocab.targets().iter().map(|t| *t as usize).collect();
     let head = match &llama.lm_head {
         Some(head) => {
-            let weight = head.inner.weight.val();
+            let weight = head.weight_out_in();
             let kept = index(&kept, &weight.device());
-            weight.select(1, kept)
+            weight.select(0, kept).transpose()
         }
         None => {
             let weight = llama.embed_tokens.weight.val();

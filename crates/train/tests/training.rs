@@ -51,8 +51,7 @@ fn target() -> Tiny {
     let mut llama = Llama::init(&config, &device);
     // A wide head makes the random model's choices sharp, so that there is something to learn.
     let head = llama.lm_head.take().expect("not tied");
-    let inner = Linear { weight: head.inner.weight.map(|w| w * 20.0), bias: None };
-    llama.lm_head = Some(Projection { inner });
+    llama.lm_head = Some(Projection::from_weight(head.plain().weight.val() * 20.0));
     Tiny(llama)
 }
 

@@ -93,6 +93,13 @@ impl DraftModel {
         Ok(Self::Eagle3(Eagle3::load(&Checkpoint::open(dir)?, config, device)?))
     }
 
+    /// The form for inference: on the CPU packed for few rows; it no longer trains.
+    pub fn for_inference(self) -> Self {
+        match self {
+            Self::Eagle3(draft) => Self::Eagle3(draft.for_inference()),
+        }
+    }
+
     /// Writes the published layout (config.json, model.safetensors) into `dir`. Both files are complete before either takes
     /// its name; other files in `dir` stay.
     ///

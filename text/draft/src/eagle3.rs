@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use burn::module::Param;
-use burn::nn::{Linear, RmsNorm};
+use burn::nn::RmsNorm;
 use burn::prelude::*;
 use burn::tensor::Distribution;
 use sightdraft_core::{Checkpoint, Error, Result};
@@ -77,6 +77,10 @@ impl Midlayer {
         })
     }
 
+    fn for_inference(self) -> Self {
+        Self { self_attn: self.self_attn.for_inference(), mlp: self.mlp.for_inference(), ..self }
+    }
+
     /// What attention reads, `[B, n, 2H]`.
     fn input(&self, hidden: Tensor<3>, embeds: Tensor<3>) -> Tensor<3> {
         Tensor::cat(vec![self.input_layernorm.forward(embeds), self.hidden_norm.forward(hidden)], 2)
@@ -107,16 +111,26 @@ impl Eagle3 {
         let rows = rows.into_data().convert::<f32>();
         let gamma = target.norm.gamma.val().into_data().convert::<f32>();
         Self {
-            fc: projection(noise + through),
+            fc: Projection::from_weight(noise + through),
             midlayer: Midlayer::init(&config.layer, device),
             norm: RmsNorm {
                 gamma: Param::from_tensor(Tensor::from_data(gamma, device)),
                 epsilon: config.layer.rms_norm_eps,
             },
-            lm_head: projection(Tensor::<2>::from_data(rows, device).transpose()),
+            lm_head: Projection::from_weight(Tensor::<2>::from_data(rows, device).transpose()),
             rope: Rope::new(&config.layer.rope, config.layer.head_dim),
             config,
             vocab,
+        }
+    }
+
+    /// The form for inference, see [`Projection::for_inference`].
+    pub fn for_inference(self) -> Self {
+        Self {
+            fc: self.fc.for_inference(),
+            midlayer: self.midlayer.for_inference(),
+            lm_head: self.lm_head.for_inference(),
+            ..self
         }
     }
 
@@ -197,7 +211,7 @@ impl Eagle3 {
 
     /// The draft may be kept in another precision than the target.
     fn cast(&self, rows: Tensor<3>) -> Tensor<3> {
-        rows.cast(self.fc.inner.weight.dtype())
+        rows.cast(self.fc.dtype())
     }
 }
 
@@ -255,11 +269,6 @@ impl Draft for Eagle3 {
     fn logits(&self, predict: Tensor<3>) -> Tensor<3> {
         self.lm_head.forward(self.norm.forward(predict))
     }
-}
-
-/// A projection from a weight `[in, out]`.
-fn projection(weight: Tensor<2>) -> Projection {
-    Projection { inner: Linear { weight: Param::from_tensor(weight), bias: None } }
 }
 
 /// d2t and t2d, where D != V.

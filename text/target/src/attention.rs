@@ -81,6 +81,17 @@ impl Attention {
         }
     }
 
+    /// The form for inference, see [`Projection::for_inference`].
+    pub fn for_inference(self) -> Self {
+        Self {
+            q_proj: self.q_proj.for_inference(),
+            k_proj: self.k_proj.for_inference(),
+            v_proj: self.v_proj.for_inference(),
+            o_proj: self.o_proj.for_inference(),
+            ..self
+        }
+    }
+
     /// Post-RoPE queries `[B, heads, n, d]`, keys and values `[B, kv_heads, n, d]` of `x` `[B, n, input]`.
     pub fn project(&self, x: Tensor<3>, angles: &(Tensor<4>, Tensor<4>)) -> (Tensor<4>, Tensor<4>, Tensor<4>) {
         let [batch, n, _] = x.dims();

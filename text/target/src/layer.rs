@@ -48,6 +48,15 @@ impl GatedMlp {
         }
     }
 
+    /// The form for inference, see [`Projection::for_inference`].
+    pub fn for_inference(self) -> Self {
+        Self {
+            gate_proj: self.gate_proj.for_inference(),
+            up_proj: self.up_proj.for_inference(),
+            down_proj: self.down_proj.for_inference(),
+        }
+    }
+
     /// `[.., H] -> [.., H]`.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let gate = silu(self.gate_proj.forward(x.clone()));
@@ -92,6 +101,11 @@ impl DecoderLayer {
             post_attention_layernorm: init_norm(config, device),
             mlp: GatedMlp::init(config, std, device),
         }
+    }
+
+    /// The form for inference, see [`Projection::for_inference`].
+    pub fn for_inference(self) -> Self {
+        Self { self_attn: self.self_attn.for_inference(), mlp: self.mlp.for_inference(), ..self }
     }
 
     /// `[B, n, H] -> [B, n, H]`; keys and values go to the cache's `layer`.

@@ -1,15 +1,35 @@
-//! A linear layer in Hugging Face's terms. One place, so that a faster kernel for few rows can stand in its stead.
+//! A linear layer in Hugging Face's terms, in the form that trains or in the form that verifies cheaply.
+
+use std::sync::Arc;
 
 use burn::module::Param;
 use burn::nn::{Initializer, Linear, LinearConfig};
 use burn::prelude::*;
+use burn::tensor::DType;
 use sightdraft_core::{Checkpoint, Result};
+use sightdraft_kernels::{PackedLinear, Storage};
 
-/// `y = x W^T (+ b)`; the weight is stored as `[in, out]`.
+/// `y = x W^T (+ b)`.
 #[derive(Module, Debug)]
-pub struct Projection {
-    /// Burn's layer.
-    pub inner: Linear,
+pub enum Projection {
+    /// Burn's layer, weight `[in, out]`: trains, and runs on any device.
+    Plain(Linear),
+    /// Packed in the order in which the CPU reads it; inference only.
+    Packed(Packed),
+}
+
+/// A packed layer; clones share the weights.
+#[derive(Module)]
+pub struct Packed {
+    #[module(skip)]
+    layer: Arc<PackedLinear>,
+    bias: Option<Param<Tensor<1>>>,
+}
+
+impl std::fmt::Debug for Packed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Packed({} -> {})", self.layer.inputs(), self.layer.outputs())
+    }
 }
 
 impl Projection {
@@ -33,7 +53,7 @@ impl Projection {
             true => Some(checkpoint.tensor(&format!("{name}.bias"), [output], dtype, device)?),
             false => None,
         };
-        Ok(Self { inner: Linear { weight: Param::from_tensor(weight), bias: bias.map(Param::from_tensor) } })
+        Ok(Self::Plain(Linear { weight: Param::from_tensor(weight), bias: bias.map(Param::from_tensor) }))
     }
 
     /// A fresh layer, normal with standard deviation `std`, no bias unless asked for (zeros).
@@ -41,16 +61,81 @@ impl Projection {
         let initializer = Initializer::Normal { mean: 0.0, std };
         let mut inner = LinearConfig::new(input, output).with_bias(false).with_initializer(initializer).init(device);
         inner.bias = bias.then(|| Initializer::Zeros.init([output], device));
-        Self { inner }
+        Self::Plain(inner)
+    }
+
+    /// From a weight in Burn's layout, `[in, out]`, without a bias.
+    pub fn from_weight(weight: Tensor<2>) -> Self {
+        Self::Plain(Linear { weight: Param::from_tensor(weight), bias: None })
+    }
+
+    /// The form for inference: packed on the CPU (in bf16 where the weight is of half precision, else in f32), the plain copy
+    /// given back; unchanged on other devices and under autodiff.
+    pub fn for_inference(self) -> Self {
+        match self {
+            Self::Plain(plain) if plain.weight.device() == Device::flex() => {
+                let storage = match plain.weight.dtype() {
+                    DType::F32 => Storage::F32,
+                    _ => Storage::Bf16,
+                };
+                let layer = Arc::new(PackedLinear::from_tensors(plain.weight.val(), None, storage));
+                Self::Packed(Packed { layer, bias: plain.bias })
+            }
+            other => other,
+        }
     }
 
     /// Applies the layer to the last dimension.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        self.inner.forward(x)
+        match self {
+            Self::Plain(plain) => plain.forward(x),
+            Self::Packed(packed) => {
+                let dtype = x.dtype();
+                let y = packed.layer.forward(x);
+                match &packed.bias {
+                    Some(bias) => (y + bias.val().unsqueeze()).cast(dtype),
+                    None => y.cast(dtype),
+                }
+            }
+        }
     }
 
-    /// The weight as Hugging Face stores it, `[out, in]`, for saving.
+    /// The weight as Hugging Face stores it, `[out, in]`, for saving and for drafts that start from it.
     pub fn weight_out_in(&self) -> Tensor<2> {
-        self.inner.weight.val().transpose()
+        match self {
+            Self::Plain(plain) => plain.weight.val().transpose(),
+            // Rows of the identity pick the columns out, exactly.
+            Self::Packed(packed) => {
+                packed.layer.forward(Tensor::<2>::eye(packed.layer.inputs(), &Device::flex())).transpose()
+            }
+        }
+    }
+
+    /// The bias `[out]`, if there is one.
+    pub fn bias(&self) -> Option<Tensor<1>> {
+        let bias = match self {
+            Self::Plain(plain) => &plain.bias,
+            Self::Packed(packed) => &packed.bias,
+        };
+        bias.as_ref().map(|bias| bias.val())
+    }
+
+    /// The precision of the rows that the layer takes.
+    pub fn dtype(&self) -> DType {
+        match self {
+            Self::Plain(plain) => plain.weight.dtype(),
+            Self::Packed(_) => DType::F32,
+        }
+    }
+
+    /// Burn's layer.
+    ///
+    /// # Panics
+    /// If the layer is packed: packed weights do not train.
+    pub fn plain(&self) -> &Linear {
+        match self {
+            Self::Plain(plain) => plain,
+            Self::Packed(_) => panic!("a packed layer does not train"),
+        }
     }
 }

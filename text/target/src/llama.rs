@@ -106,6 +106,17 @@ impl Llama {
         self.embed_tokens.weight.val().matmul(columns).transpose().reshape([batch, n, self.config.vocab_size])
     }
 
+    /// The form for inference: on the CPU every layer is packed, one at a time, instead of the plain copy; a tied head is
+    /// packed beside the embedding table, which stays for looking up. Unchanged on other devices.
+    pub fn for_inference(mut self) -> Self {
+        if self.lm_head.is_none() && self.embed_tokens.weight.device() == Device::flex() {
+            self.lm_head = Some(Projection::from_weight(self.embed_tokens.weight.val().transpose()));
+        }
+        self.lm_head = self.lm_head.map(Projection::for_inference);
+        self.layers = self.layers.into_iter().map(DecoderLayer::for_inference).collect();
+        self
+    }
+
     /// An empty cache of this model's shape.
     pub fn new_cache(&self) -> KvCache {
         KvCache::new(self.config.num_hidden_layers)

@@ -88,6 +88,11 @@ impl Llava {
         }
     }
 
+    /// The form for inference of the language model, see [`Llama::for_inference`].
+    pub fn for_inference(self) -> Self {
+        Self { llama: self.llama.for_inference(), ..self }
+    }
+
     /// Reads a directory, weights as `dtype` (F32, F16 or BF16); the tensors are named as before or since
     /// transformers 4.52.
     ///

@@ -25,7 +25,7 @@ impl Llama {
         )?;
         let mut config = self.config.to_hf_json();
         config["torch_dtype"] = torch_name(dtype).into();
-        let biased = |pick: fn(&DecoderLayer) -> &Projection| self.layers.iter().any(|l| pick(l).inner.bias.is_some());
+        let biased = |pick: fn(&DecoderLayer) -> &Projection| self.layers.iter().any(|l| pick(l).bias().is_some());
         config["attention_bias"] = biased(|layer| &layer.self_attn.q_proj).into();
         config["mlp_bias"] = biased(|layer| &layer.mlp.up_proj).into();
         let path = dir.join("config.json");
@@ -51,7 +51,7 @@ impl Llama {
             out.projection(format!("{prefix}.mlp.down_proj"), &layer.mlp.down_proj);
         }
         out.norm(format!("{model_prefix}norm"), &self.norm);
-        if let Some(projection) = &self.lm_head {
+        if let Some(projection) = self.lm_head.as_ref().filter(|_| !self.config.tie_word_embeddings) {
             out.projection(head.to_owned(), projection);
         }
         out.tensors
@@ -75,8 +75,8 @@ impl Named {
 
     fn projection(&mut self, name: String, projection: &Projection) {
         self.push(format!("{name}.weight"), projection.weight_out_in());
-        if let Some(bias) = &projection.inner.bias {
-            self.push(format!("{name}.bias"), bias.val());
+        if let Some(bias) = projection.bias() {
+            self.push(format!("{name}.bias"), bias);
         }
     }
 }

@@ -142,3 +142,28 @@ fn grouped_heads_equal_repeated_ones_in_value_and_gradient() {
     let gradient = |out: Tensor<3>| k.grad(&out.square().sum().backward()).expect("tracked");
     assert!(largest(gradient(a), gradient(b)) <= 1e-5);
 }
+
+#[test]
+fn the_form_for_inference_gives_the_same_model() {
+    let device = Device::flex();
+    for tie_word_embeddings in [false, true] {
+        let config = LlamaConfig { tie_word_embeddings, ..config() };
+        device.seed(11);
+        let plain = Llama::init(&config, &device);
+        let packed = plain.clone().for_inference();
+        let rows = ids(1, 9, &device);
+        let logits = |model: &Llama| {
+            let embeds = model.embed(rows.clone());
+            let pass = model.forward(embeds, &range(0, 9), &Mask::Causal, &mut model.new_cache(), &[]);
+            model.logits(pass.hidden)
+        };
+        let difference = largest(logits(&plain), logits(&packed));
+        assert!(difference < 1e-5, "tied {tie_word_embeddings}: {difference}");
+        let head = packed.lm_head.as_ref().expect("packed, tied or not").weight_out_in();
+        let original = match &plain.lm_head {
+            Some(head) => head.weight_out_in(),
+            None => plain.embed_tokens.weight.val(),
+        };
+        head.into_data().assert_eq(&original.into_data(), true);
+    }
+}

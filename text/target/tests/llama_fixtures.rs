@@ -196,7 +196,7 @@ fn fixture_loss_and_gradients() {
         let loss = (log.gather(2, targets) * weights).sum().neg() / cells;
         case.check_values("loss.value", &[loss.clone().into_scalar::<f32>()], &case.reference("loss.value"));
         let gradients = loss.backward();
-        let key = case.model.layers[0].self_attn.k_proj.inner.weight.val().grad(&gradients).expect("trained");
+        let key = case.model.layers[0].self_attn.k_proj.plain().weight.val().grad(&gradients).expect("trained");
         case.check("loss.grad.model.layers.0.self_attn.k_proj.weight", key.transpose());
         let norm = case.model.norm.gamma.val().grad(&gradients).expect("trained");
         case.check("loss.grad.model.norm.weight", norm);

@@ -68,7 +68,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     eprintln!("{taken}");
     let target = ServedTarget::open(&hub::resolve(&arguments.target)?, &device)?;
     let draft = match &arguments.draft {
-        Some(name) => Some(DraftModel::open(&hub::resolve(name)?, &target.model.llama().config, &device)?),
+        Some(name) => {
+            let draft = DraftModel::open(&hub::resolve(name)?, &target.model.llama().config, &device)?;
+            Some(draft.for_inference())
+        }
         None => None,
     };
     let message = Message { role: Role::User, content: question(&arguments.prompt, images.len()) };

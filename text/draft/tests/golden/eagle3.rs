@@ -113,7 +113,7 @@ fn check_gradients(draft: &Eagle3, fixture: &Fixture, case: &str, loss: Tensor<1
     let matrix = |name: &str, layer: &Projection| {
         let name = format!("{case}.grad.{name}.weight");
         if fixture.has(&name) {
-            check(&name, layer.inner.weight.val().grad(&gradients).unwrap().transpose(), fixture);
+            check(&name, layer.plain().weight.val().grad(&gradients).unwrap().transpose(), fixture);
         }
     };
     let layer = &draft.midlayer;
