@@ -13,7 +13,7 @@ body{font:15px/1.5 system-ui,sans-serif;color:var(--ink);background:var(--page);
 h1{font-size:1.5rem}h2{font-size:1.15rem;margin:2.2rem 0 .4rem}h3{font-size:.95rem;margin:1rem 0 .2rem;color:var(--soft)}\
 .wide{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums;white-space:nowrap;font-size:.9rem}\
 th,td{padding:.3rem .7rem;text-align:right;border-bottom:1px solid var(--line)}\
-th{font-weight:600;color:var(--soft)}th:first-child,td:first-child{text-align:left;padding-left:0}\
+th{font-weight:600;color:var(--soft);white-space:normal;vertical-align:bottom;line-height:1.25}th:first-child,td:first-child{text-align:left;padding-left:0}\
 svg{max-width:100%;height:auto;font:13px system-ui,sans-serif}svg text{fill:var(--ink);paint-order:stroke;stroke:var(--page);stroke-width:4px}svg .tick{fill:var(--soft);font-size:11px}\
 .whisker{stroke:var(--ink);stroke-width:1.4;fill:none}.rule{stroke:var(--soft);stroke-dasharray:3 3}\
 .grid{stroke:var(--line)}.charts{display:flex;flex-wrap:wrap;gap:1rem 2.5rem}dl{display:grid;grid-template-columns:max-content 1fr;gap:.15rem 1rem}\
