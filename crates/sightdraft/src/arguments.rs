@@ -19,6 +19,8 @@ pub struct Arguments {
 
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// The whole story on the built-in target: train two drafts, measure them, show one at work. Nothing is downloaded.
+    Demo(commands::demo::Arguments),
     /// List the devices that this build can use.
     Devices(commands::devices::Arguments),
     /// Answer a prompt, with a draft or without.

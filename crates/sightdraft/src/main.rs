@@ -1,7 +1,9 @@
 //! The command line. Thin: arguments in, calls to the other crates, printing out.
 
 mod arguments;
+mod builtin;
 mod commands;
+mod demo;
 mod lengths;
 mod recipe;
 mod tree;
@@ -22,6 +24,7 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     let outcome = match Arguments::parse().command {
+        Command::Demo(arguments) => commands::demo::run(&arguments),
         Command::Devices(arguments) => commands::devices::run(&arguments),
         Command::Generate(arguments) => commands::generate::run(&arguments),
         Command::Train(arguments) => commands::train::run(&arguments),

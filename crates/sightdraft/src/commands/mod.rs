@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod demo;
 pub mod devices;
 pub mod eval;
 pub mod generate;

@@ -1,0 +1,167 @@
+//! `sightdraft demo`: the whole story on the built-in target.
+
+use std::collections::BTreeMap;
+use std::io::IsTerminal;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use burn::tensor::Device;
+use clap::Args;
+use serde::Serialize;
+use sightdraft_core::{Message, Result};
+use sightdraft_decode::{Acceptance, Request, Sampling, TreeShape};
+use sightdraft_draft::DraftModel;
+use sightdraft_eval::benchmarks::Charts;
+use sightdraft_eval::benchmarks::charts::picture;
+use sightdraft_eval::report::table;
+use sightdraft_eval::{Benchmark, Entrant, Plan, Report, Run, Shard, fingerprint, run as measure};
+use sightdraft_target::ServedTarget;
+
+use super::generate::{footer, stream};
+use super::print_json;
+use super::train::fresh_draft;
+use crate::arguments::DeviceArguments;
+use crate::builtin;
+use crate::demo::lessons;
+use crate::demo::picture::half_blocks;
+use crate::demo::schooling::{Effort, School, soft_ce, vsd};
+
+/// A few minutes on two cores.
+const FULL: Effort = Effort { lessons: 512, held_out: 32, start_steps: 180, steps: 120, measured: 32 };
+
+/// About a minute.
+const QUICK: Effort = Effort { lessons: 128, held_out: 12, start_steps: 60, steps: 40, measured: 10 };
+
+/// Small: on a CPU every node costs.
+const TREE: TreeShape = TreeShape { total: 6, depth: 3, top_k: 2 };
+
+/// Seed of everything random in the demo.
+const SEED: u64 = 42;
+
+#[derive(Debug, Args)]
+pub struct Arguments {
+    /// Less training and fewer charts.
+    #[arg(long)]
+    quick: bool,
+    /// Print one JSON object on stdout instead of the story.
+    #[arg(long)]
+    json: bool,
+    /// Folder for the target, both drafts and the report.
+    #[arg(long, default_value = "sightdraft-demo")]
+    out: PathBuf,
+    #[command(flatten)]
+    device: DeviceArguments,
+}
+
+/// What `--json` prints.
+#[derive(Debug, Serialize)]
+struct Outcome {
+    chart_score: Score,
+    runs: Vec<Run>,
+}
+
+/// How well the target reads charts: answers that name the right largest item.
+#[derive(Debug, Clone, Copy, Serialize)]
+struct Score {
+    value: f64,
+    chance: f64,
+}
+
+pub fn run(arguments: &Arguments) -> Result<()> {
+    let begin = Instant::now();
+    let effort = if arguments.quick { QUICK } else { FULL };
+    let tell = |words: &str| eprintln!("[{:>4.0} s] {words}", begin.elapsed().as_secs_f64());
+    let (device, taken) = arguments.device.pick()?;
+    tell(&taken);
+    let place = |name: &str| arguments.out.join(name);
+    builtin::unpack(&place("target"))?;
+    let target = ServedTarget::open(&place("target"), &device)?;
+    tell(&format!("the target answers {} training charts itself", effort.lessons + effort.held_out));
+    let school = School {
+        target: &target,
+        lessons: lessons::answered(&target, 0, effort.lessons)?,
+        held_out: lessons::answered(&target, effort.lessons as u64, effort.held_out)?,
+        out: &place("training"),
+        seed: SEED,
+    };
+    let steps = effort.steps;
+    tell(&format!("training a draft: {} steps of soft_ce as the common start", effort.start_steps));
+    let fresh = fresh_draft(&school.lessons, None, SEED, target.model.llama(), &device)?;
+    let start = school.train("start", fresh, soft_ce(), effort.start_steps, &device)?;
+    tell(&format!("going on from it twice with equal compute: {steps} steps of soft_ce, {steps} of VSD"));
+    for (name, objective) in [("soft_ce", soft_ce()), ("vsd", vsd())] {
+        school.train(name, start.clone(), objective, steps, &device)?.save(&place(name))?;
+    }
+    let charts = Charts::new(effort.measured);
+    tell(&format!("measuring both against plain decoding on {} held-out charts", effort.measured));
+    let report = compare(&arguments.out, &target, &charts, &device, taken)?;
+    report.write(&place("report"))?;
+    let score = Score { value: plain_score(&report), chance: charts.chance() };
+    if arguments.json {
+        return print_json(&Outcome { chart_score: score, runs: report.without_samples().runs });
+    }
+    show(&arguments.out, &target, &charts, &device)?;
+    print!("\n{}", table::render(&report));
+    let (value, chance) = (100.0 * score.value, 100.0 * score.chance);
+    println!("the target names the right largest item on {value:.0}% of the charts (chance: {chance:.0}%)");
+    println!("drafts, target and report are in {}", arguments.out.display());
+    tell("done");
+    Ok(())
+}
+
+/// Plain decoding and both drafts, as anyone who opens the folder would measure them.
+fn compare(out: &Path, target: &ServedTarget, charts: &Charts, device: &Device, taken: String) -> Result<Report> {
+    let mut checkpoints = BTreeMap::from([("builtin".to_string(), fingerprint(&out.join("target"))?)]);
+    let mut entrants = Vec::new();
+    for name in ["soft_ce", "vsd"] {
+        let dir = out.join(name);
+        checkpoints.insert(name.to_string(), fingerprint(&dir)?);
+        let draft = DraftModel::open(&dir, &target.model.llama().config, device)?;
+        entrants.push(Entrant { name: name.into(), source: dir.display().to_string(), draft: Box::new(draft) });
+    }
+    let plan = Plan {
+        target: "builtin".into(),
+        device: taken,
+        temperatures: vec![0.0],
+        top_p: 1.0,
+        top_k: 0,
+        tree: TREE,
+        acceptance: Acceptance::PointMass,
+        max_new_tokens: None,
+        limit: None,
+        shard: Shard::WHOLE,
+        seed: SEED,
+        blind: false,
+        warm_up: 1,
+        checkpoints,
+    };
+    measure(target, &entrants, &[charts as &dyn Benchmark], &plan)
+}
+
+fn plain_score(report: &Report) -> f64 {
+    report.runs.iter().find(|run| run.draft.is_none()).and_then(|run| run.summary.score).unwrap_or(0.0)
+}
+
+/// A held-out chart, its question, and the answer as it comes.
+fn show(out: &Path, target: &ServedTarget, charts: &Charts, device: &Device) -> Result<()> {
+    let Some(chart) = charts.charts().first() else { return Ok(()) };
+    let image = picture(chart);
+    if std::io::stdout().is_terminal() {
+        println!("\n{}", half_blocks(&image));
+    }
+    println!("> {}", chart.question);
+    let message = Message::user(format!("<image>\n{}", chart.question));
+    let request = Request {
+        prompt: target.model.rows(&target.prompt(&[message], &[image])?)?,
+        max_new_tokens: charts.max_new_tokens(),
+        eos: target.eos.clone(),
+        sampling: Sampling::GREEDY,
+        tree: TREE,
+        acceptance: Acceptance::PointMass,
+        blind_draft: false,
+    };
+    let draft = DraftModel::open(&out.join("vsd"), &target.model.llama().config, device)?;
+    let generation = stream(target, Some(&draft), &request)?;
+    println!("({})", footer(&generation));
+    Ok(())
+}
