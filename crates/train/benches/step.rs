@@ -20,7 +20,7 @@ fn main() {
         return;
     };
     let device = Device::flex();
-    let target = load_text(&dir, DType::F32, &device).expect("a text target");
+    let target = load_text(&dir, DType::F32, &device).expect("a text target").for_inference();
     let config = target.llama().config.clone();
     let draft_config = DraftConfig::for_target(&config, 8192).expect("a draft for it");
     let vocab = VocabMap::new((0..8192).collect(), config.vocab_size);
