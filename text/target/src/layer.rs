@@ -3,6 +3,7 @@
 use burn::module::Param;
 use burn::nn::{RmsNorm, RmsNormConfig};
 use burn::prelude::*;
+use burn::tensor::DType;
 use burn::tensor::activation::silu;
 use sightdraft_core::{Checkpoint, Result};
 
@@ -105,7 +106,12 @@ impl DecoderLayer {
 
     /// The form for inference, see [`Projection::for_inference`].
     pub fn for_inference(self) -> Self {
-        Self { self_attn: self.self_attn.for_inference(), mlp: self.mlp.for_inference(), ..self }
+        Self {
+            input_layernorm: norm_for_inference(self.input_layernorm),
+            self_attn: self.self_attn.for_inference(),
+            post_attention_layernorm: norm_for_inference(self.post_attention_layernorm),
+            mlp: self.mlp.for_inference(),
+        }
     }
 
     /// `[B, n, H] -> [B, n, H]`; keys and values go to the cache's `layer`.
@@ -120,6 +126,14 @@ impl DecoderLayer {
         let attended = self.self_attn.forward(self.input_layernorm.forward(x.clone()), angles, blocked, cache, layer);
         let x = x + attended;
         x.clone() + self.mlp.forward(self.post_attention_layernorm.forward(x))
+    }
+}
+
+/// A norm for rows in f32, which is what packed layers give, on the CPU; unchanged on other devices.
+pub fn norm_for_inference(norm: RmsNorm) -> RmsNorm {
+    match norm.gamma.device() == Device::flex() {
+        true => RmsNorm { gamma: Param::from_tensor(norm.gamma.val().cast(DType::F32)), epsilon: norm.epsilon },
+        false => norm,
     }
 }
 

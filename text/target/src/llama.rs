@@ -1,9 +1,11 @@
 //! The LLaMA decoder.
 
 use burn::nn::{Embedding, EmbeddingConfig, Initializer, RmsNorm};
+use burn::module::Param;
 use burn::prelude::*;
+use burn::tensor::DType;
 
-use crate::layer::{DecoderLayer, init_norm};
+use crate::layer::{DecoderLayer, init_norm, norm_for_inference};
 use crate::{KvCache, LlamaConfig, Mask, Projection, Rope};
 
 /// Standard deviation of fresh weights: the family's `initializer_range`.
@@ -106,14 +108,19 @@ impl Llama {
         self.embed_tokens.weight.val().matmul(columns).transpose().reshape([batch, n, self.config.vocab_size])
     }
 
-    /// The form for inference: on the CPU every layer is packed, one at a time, instead of the plain copy; a tied head is
-    /// packed beside the embedding table, which stays for looking up. Unchanged on other devices.
+    /// The form for inference. On the CPU every layer is packed, one at a time, instead of the plain copy (in bf16 where the
+    /// weights are of half precision), and rows are f32; a tied head is packed beside the embedding table, which stays for
+    /// looking up. Unchanged on other devices.
     pub fn for_inference(mut self) -> Self {
-        if self.lm_head.is_none() && self.embed_tokens.weight.device() == Device::flex() {
-            self.lm_head = Some(Projection::from_weight(self.embed_tokens.weight.val().transpose()));
+        if self.embed_tokens.weight.device() != Device::flex() {
+            return self;
         }
-        self.lm_head = self.lm_head.map(Projection::for_inference);
+        let table = self.embed_tokens.weight.val();
+        let head = self.lm_head.unwrap_or_else(|| Projection::from_weight(table.clone().transpose()));
+        self.lm_head = Some(head.for_inference());
+        self.embed_tokens = Embedding { weight: Param::from_tensor(table.cast(DType::F32)) };
         self.layers = self.layers.into_iter().map(DecoderLayer::for_inference).collect();
+        self.norm = norm_for_inference(self.norm);
         self
     }
 

@@ -107,9 +107,12 @@ impl Llava {
             let mend = "check that this is a LLaVA-1.5 in Hugging Face layout, with all its shards";
             return Err(Error::file(dir, expected, "neither tensor", mend));
         };
+        let llama = load_llama(&checkpoint, &config.text, model, head, device)?;
+        // The CPU computes half precision through f32 copies, and the tower is small beside the language model.
+        let checkpoint = if *device == Device::flex() { checkpoint.with_dtype(DType::F32)? } else { checkpoint };
         Ok(Self {
             vision: VisionModel::load(&checkpoint, &config.vision, device)?,
-            llama: load_llama(&checkpoint, &config.text, model, head, device)?,
+            llama,
             image_token: config.image_token,
         })
     }

@@ -63,14 +63,14 @@ pub fn load_text(dir: &Path, dtype: DType, device: &Device) -> Result<Llama> {
     load_llama(&Checkpoint::open(dir)?.with_dtype(dtype)?, &config, "model.", "lm_head", device)
 }
 
-/// Whatever target is in `dir`, in F32 and in the form for inference.
+/// Whatever target is in `dir`, weights as `dtype` (F32, F16 or BF16), in the form for inference.
 ///
 /// # Errors
 /// As [`load_text`]; a `model_type` that is neither LLaMA nor LLaVA.
-pub fn load(dir: &Path, device: &Device) -> Result<Box<dyn Target>> {
+pub fn load(dir: &Path, dtype: DType, device: &Device) -> Result<Box<dyn Target>> {
     match model_type(dir)?.as_str() {
-        "llava" => Ok(Box::new(load_llava(dir, device)?.for_inference())),
-        "llama" => Ok(Box::new(load_text(dir, DType::F32, device)?.for_inference())),
+        "llava" => Ok(Box::new(Llava::load(dir, dtype, device)?.for_inference())),
+        "llama" => Ok(Box::new(load_text(dir, dtype, device)?.for_inference())),
         other => {
             let expected = "model_type \"llama\" or \"llava\"";
             let mend = "use a model of the LLaMA family or LLaVA-1.5";

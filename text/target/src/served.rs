@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use burn::tensor::Device;
+use burn::tensor::{DType, Device};
 use sightdraft_core::generation_config::eos_ids;
 use sightdraft_core::{ChatTemplate, Error, Message, Result, Tokenizer};
 use sightdraft_vision::{Image, Preprocessor};
@@ -27,11 +27,11 @@ pub struct ServedTarget {
 }
 
 impl ServedTarget {
-    /// Loads a directory.
+    /// Loads a directory, weights as `dtype` (F32, F16 or BF16; on the CPU the half precisions are kept as bf16).
     ///
     /// # Errors
     /// A file of it that is missing, damaged or does not fit.
-    pub fn open(dir: &Path, device: &Device) -> Result<Self> {
+    pub fn open(dir: &Path, dtype: DType, device: &Device) -> Result<Self> {
         let preprocessor = match model_type(dir)?.as_str() {
             "llava" => Some(Preprocessor::open(dir)?),
             _ => None,
@@ -40,7 +40,7 @@ impl ServedTarget {
             tokenizer: Tokenizer::open(dir)?,
             chat: ChatTemplate::open(dir)?,
             eos: eos_ids(dir)?,
-            model: load(dir, device)?,
+            model: load(dir, dtype, device)?,
             preprocessor,
             dir: dir.to_owned(),
         })

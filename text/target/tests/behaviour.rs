@@ -1,7 +1,7 @@
 //! What must hold for any LLaMA: batching, caching, masking and chunking change nothing.
 
 use burn::prelude::*;
-use burn::tensor::Distribution;
+use burn::tensor::{DType, Distribution};
 use sightdraft_target::attention::Attention;
 use sightdraft_target::{Llama, LlamaConfig, Mask, RopeConfig};
 
@@ -166,4 +166,25 @@ fn the_form_for_inference_gives_the_same_model() {
         };
         head.into_data().assert_eq(&original.into_data(), true);
     }
+}
+
+#[test]
+fn half_precision_on_the_cpu_keeps_rows_in_f32() {
+    let device = Device::flex();
+    let dir = tempfile::tempdir().expect("a temporary directory");
+    let model = model(&device);
+    model.save(dir.path(), DType::F32).expect("saved");
+    let rows = ids(1, 9, &device);
+    let logits = |model: &Llama| {
+        let embeds = model.embed(rows.clone());
+        let pass = model.forward(embeds, &range(0, 9), &Mask::Causal, &mut model.new_cache(), &[]);
+        model.logits(pass.hidden)
+    };
+    let half = sightdraft_target::load::load(dir.path(), DType::BF16, &device).expect("loaded");
+    let found = logits(half.llama());
+    assert_eq!(found.dtype(), DType::F32);
+    let exact = logits(&model);
+    let scale: f32 = exact.clone().abs().max().into_scalar();
+    let difference = largest(exact, found) / scale;
+    assert!(difference > 0.0 && difference < 0.03, "{difference} of the largest logit");
 }
