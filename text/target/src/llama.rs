@@ -1,7 +1,7 @@
 //! The LLaMA decoder.
 
-use burn::nn::{Embedding, EmbeddingConfig, Initializer, RmsNorm};
 use burn::module::Param;
+use burn::nn::{Embedding, EmbeddingConfig, Initializer, RmsNorm};
 use burn::prelude::*;
 use burn::tensor::DType;
 
