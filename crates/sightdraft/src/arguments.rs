@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
-use burn::tensor::Device;
-use clap::{Args, Parser, Subcommand};
+use burn::tensor::{DType, Device};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use sightdraft_core::Result;
 use sightdraft_core::device::{DeviceChoice, pick};
 
@@ -43,12 +43,32 @@ pub struct DeviceArguments {
     /// auto, cpu, cuda[:i], vulkan[:i], metal, wgpu[:i] or rocm[:i].
     #[arg(long, default_value = "auto")]
     device: String,
+    /// Precision of the target's weights; on the CPU f16 is kept as bf16.
+    #[arg(long, value_enum, default_value_t = Precision::F32)]
+    dtype: Precision,
+}
+
+/// What a weight is kept as.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Precision {
+    F32,
+    F16,
+    Bf16,
 }
 
 impl DeviceArguments {
     /// The device, and the sentence that says what was taken.
     pub fn pick(&self) -> Result<(Device, String)> {
         pick(&DeviceChoice(self.device.clone()))
+    }
+
+    /// The precision of the target's weights.
+    pub fn dtype(&self) -> DType {
+        match self.dtype {
+            Precision::F32 => DType::F32,
+            Precision::F16 => DType::F16,
+            Precision::Bf16 => DType::BF16,
+        }
     }
 }
 

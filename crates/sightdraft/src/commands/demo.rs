@@ -75,7 +75,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     tell(&taken);
     let place = |name: &str| arguments.out.join(name);
     builtin::unpack(&place("target"))?;
-    let target = ServedTarget::open(&place("target"), &device)?;
+    let target = ServedTarget::open(&place("target"), arguments.device.dtype(), &device)?;
     tell(&format!("the target answers {} training charts itself", effort.lessons + effort.held_out));
     let school = School {
         target: &target,

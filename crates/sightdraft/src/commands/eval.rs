@@ -68,7 +68,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let (device, taken) = arguments.device.pick()?;
     eprintln!("{taken}");
     let dir = hub::resolve(&arguments.target)?;
-    let target = ServedTarget::open(&dir, &device)?;
+    let target = ServedTarget::open(&dir, arguments.device.dtype(), &device)?;
     let name = last_part(&arguments.target);
     let mut checkpoints = BTreeMap::from([(name.clone(), fingerprint(&dir)?)]);
     let mut entrants = Vec::new();

@@ -66,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let images = arguments.image.iter().map(|path| Image::open(path)).collect::<Result<Vec<_>>>()?;
     let (device, taken) = arguments.device.pick()?;
     eprintln!("{taken}");
-    let target = ServedTarget::open(&hub::resolve(&arguments.target)?, &device)?;
+    let target = ServedTarget::open(&hub::resolve(&arguments.target)?, arguments.device.dtype(), &device)?;
     let draft = match &arguments.draft {
         Some(name) => {
             let draft = DraftModel::open(&hub::resolve(name)?, &target.model.llama().config, &device)?;

@@ -45,7 +45,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let (device, taken) = arguments.device.pick()?;
     eprintln!("{taken}");
-    let target = ServedTarget::open(&hub::resolve(&arguments.target)?, &device)?;
+    let target = ServedTarget::open(&hub::resolve(&arguments.target)?, arguments.device.dtype(), &device)?;
     let sampling = Sampling {
         temperature: arguments.temperature,
         top_p: arguments.sampling.top_p,

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use burn::tensor::Device;
+use burn::tensor::{DType, Device};
 use clap::Args;
 use sightdraft_core::{Error, Result, hub};
 use sightdraft_datasets::training;
@@ -39,12 +39,12 @@ pub struct Arguments {
 pub fn run(arguments: &Arguments) -> Result<()> {
     let recipe = Recipe::open(&arguments.config, &arguments.overrides)?;
     if arguments.dry_run {
-        return print_plan(&recipe, arguments.assume);
+        return print_plan(&recipe, arguments.assume, arguments.device.dtype());
     }
     let (device, taken) = arguments.device.pick()?;
     eprintln!("{taken}");
     let dir = hub::resolve(&recipe.models.target)?;
-    let target = ServedTarget::open(&dir, &device)?;
+    let target = ServedTarget::open(&dir, arguments.device.dtype(), &device)?;
     let examples = examples(&recipe.models.data, &target, recipe.train.max_length)?;
     let setup = Setup {
         config: recipe.train.clone(),
@@ -134,7 +134,7 @@ fn counts(examples: &[Example], vocabulary: usize) -> Vec<u64> {
     counts
 }
 
-fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>) -> Result<()> {
+fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>, dtype: DType) -> Result<()> {
     let dir = hub::resolve(&recipe.models.target)?;
     let target = LlamaConfig::open(&dir)?;
     let size = recipe.models.draft_vocab_size.unwrap_or(target.vocab_size);
@@ -153,12 +153,9 @@ fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>) -> Result<()> {
     println!("draft          EAGLE-3, taps {:?}, vocabulary {size} of {}", draft.taps, target.vocab_size);
     println!("objective      {}", recipe.train.objective.build().name());
     println!("data           {source}");
-    println!("{}", plan(&recipe.train, &target, &draft, &lengths, FLOAT_BYTES));
+    println!("{}", plan(&recipe.train, &target, &draft, &lengths, dtype.size() as u64));
     Ok(())
 }
-
-/// Targets are loaded as f32.
-const FLOAT_BYTES: u64 = 4;
 
 fn parse_size(text: &str) -> std::result::Result<(usize, usize), Error> {
     let numbers = text.split_once('x').and_then(|(n, l)| Some((n.parse().ok()?, l.parse().ok()?)));
