@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Chart, talk, words};
+use super::{Chart, talk};
 
 /// Shares of answers that are right, beside what guessing would reach.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize)]
@@ -13,7 +13,7 @@ pub struct ChartScore {
     pub chance: f64,
     /// Answers that contain the title.
     pub title: f64,
-    /// The same for a guess among all titles.
+    /// The same for a guess among the titles that held-out charts have.
     pub title_chance: f64,
     /// Answers scored.
     pub of: usize,
@@ -29,7 +29,7 @@ pub fn chart_score(charts: &[Chart], answers: &[String]) -> ChartScore {
         value: share(pairs().filter(|(chart, answer)| names_largest(chart, answer)).count() as f64),
         chance: share(pairs().map(|(chart, _)| 1.0 / chart.labels.len() as f64).sum()),
         title: share(pairs().filter(|(chart, answer)| answer.contains(&chart.title)).count() as f64),
-        title_chance: 1.0 / (words::QUALIFIERS.len() * words::SUBJECTS.len()) as f64,
+        title_chance: 1.0 / super::held_out_titles() as f64,
         of,
     }
 }

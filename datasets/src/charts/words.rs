@@ -21,8 +21,8 @@ pub const GROUPS: [(&str, [&str; 7]); 4] = [
     ("cities", ["Oslo", "Rome", "Lima", "Bern", "Kyiv", "Cork", "Nice"]),
 ];
 
-/// Whether a title is kept from training: one pair of words in eight, so that each word is still seen.
-pub fn title_is_kept_back(qualifier: usize, subject: usize) -> bool {
+/// Whether a title is kept for held-out charts: one pair of words in eight, so that each word is also seen in training.
+pub fn title_is_held_out(qualifier: usize, subject: usize) -> bool {
     (qualifier * 3 + subject).is_multiple_of(8)
 }
 
