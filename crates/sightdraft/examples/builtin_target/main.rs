@@ -26,7 +26,7 @@ struct Arguments {
     #[arg(long)]
     out: PathBuf,
     /// Optimizer steps.
-    #[arg(long, default_value_t = 3000)]
+    #[arg(long, default_value_t = 5400)]
     steps: u64,
     /// Charts in a step.
     #[arg(long, default_value_t = 16)]
