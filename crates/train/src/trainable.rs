@@ -7,7 +7,7 @@ use sightdraft_draft::DraftModel;
 /// `draft` with gradients on every parameter. `ids`, where given, are the parameters' ids in visiting order: an optimiser's
 /// record is filed under them.
 pub fn trainable(draft: DraftModel, ids: Option<&[u64]>) -> DraftModel {
-    draft.map(&mut Track { ids: ids.map(|ids| ids.to_vec().into_iter()) })
+    draft.map(&mut Track { ids: ids.map(<[u64]>::iter) })
 }
 
 /// The ids of all parameters in visiting order.
@@ -17,13 +17,13 @@ pub fn param_ids(draft: &DraftModel) -> Vec<u64> {
     ids.0
 }
 
-struct Track {
-    ids: Option<std::vec::IntoIter<u64>>,
+struct Track<'a> {
+    ids: Option<std::slice::Iter<'a, u64>>,
 }
 
-impl ModuleMapper for Track {
+impl ModuleMapper for Track<'_> {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let id = self.ids.as_mut().and_then(Iterator::next).map_or(param.id, ParamId::from);
+        let id = self.ids.as_mut().and_then(Iterator::next).map_or(param.id, |id| ParamId::from(*id));
         // Weights loaded on a plain device stay untracked under `Module::train`: a leaf has to be made here.
         Param::initialized(id, param.val().inner().autodiff().require_grad())
     }

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use burn::nn::Linear;
 use burn::prelude::*;
 use burn::tensor::TensorData;
 use burn::tensor::activation::log_softmax;

@@ -1,5 +1,7 @@
 //! The numbers and reductions that the objectives must meet, by exact enumeration.
 
+#![allow(clippy::excessive_precision)] // The numbers stand as they were computed, in f64.
+
 use burn::prelude::*;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
