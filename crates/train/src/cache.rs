@@ -1,6 +1,7 @@
 //! The feature cache: one target pass per conversation in all, kept as f16 safetensors, one file each. A file is written whole
 //! or not at all, so filling the cache resumes where it stopped.
 
+use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -12,6 +13,8 @@ use serde::{Deserialize, Serialize};
 use sightdraft_core::files::{read_json, write_atomically};
 use sightdraft_core::{Error, Result, save_safetensors};
 
+use crate::align;
+use crate::example::Example;
 use crate::features::Sequence;
 
 /// What the cached features depend on.
@@ -21,8 +24,26 @@ pub struct CacheKey {
     pub data: String,
     /// The draft's taps.
     pub taps: Vec<usize>,
-    /// The target's directory or name.
+    /// The target's directory or name, and its precision.
     pub target: String,
+}
+
+/// What is still to be made before a cache is full.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Missing {
+    /// The conversations, by the numbers that they are filed under.
+    pub numbers: Vec<usize>,
+    /// What their files will take on the disk.
+    pub bytes: u64,
+    /// Where.
+    pub dir: PathBuf,
+}
+
+impl fmt::Display for Missing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (count, mebibytes) = (self.numbers.len(), self.bytes as f64 / f64::from(1 << 20));
+        write!(f, "feature cache: {count} conversations to go, {mebibytes:.1} MiB in {}", self.dir.display())
+    }
 }
 
 /// Features on disk.
@@ -51,18 +72,34 @@ impl FeatureCache {
         Ok(Self { dir: dir.to_owned(), device: device.clone() })
     }
 
+    /// Which of `examples` have no file yet; `taps` and `width` are the columns of the features and of the embeddings.
+    pub fn missing<'a>(&self, examples: impl IntoIterator<Item = &'a Example>, taps: usize, width: usize) -> Missing {
+        let absent = |(number, _): &(usize, &Example)| !self.path(*number).exists();
+        let (numbers, bytes): (Vec<usize>, Vec<u64>) = examples
+            .into_iter()
+            .enumerate()
+            .filter(absent)
+            .map(|(number, example)| (number, file_size(example, taps, width)))
+            .unzip();
+        Missing { numbers, bytes: bytes.iter().sum(), dir: self.dir.clone() }
+    }
+
     /// The features of conversation `number`, made by `run` if they are not there yet.
     ///
     /// # Errors
     /// A damaged file, a full disk, or what `run` meets.
     pub fn get_or(&self, number: usize, run: impl FnOnce() -> Result<Sequence>) -> Result<Sequence> {
-        let path = self.dir.join(format!("{number:06}.safetensors"));
+        let path = self.path(number);
         if path.exists() {
             return self.read(&path);
         }
         save_safetensors(&path, &tensors(run()?), &[])?;
         // Read back, so that the first use sees the same rounding as every later one.
         self.read(&path)
+    }
+
+    fn path(&self, number: usize) -> PathBuf {
+        self.dir.join(format!("{number:06}.safetensors"))
     }
 
     fn read(&self, path: &Path) -> Result<Sequence> {
@@ -91,6 +128,13 @@ impl FeatureCache {
     }
 }
 
+/// Bytes of [`tensors`], the header of the file apart.
+fn file_size(example: &Example, taps: usize, width: usize) -> u64 {
+    let (rows, heard) = (example.ids.len(), align::target_rows(&example.assistant).len());
+    let (halves, longs) = (rows * (taps + width) + heard * width, 3 * rows + heard);
+    (2 * halves + 8 * longs) as u64
+}
+
 fn tensors(s: Sequence) -> Vec<(String, TensorData)> {
     let longs = |values: Vec<i64>| {
         let count = values.len();
@@ -106,4 +150,41 @@ fn tensors(s: Sequence) -> Vec<(String, TensorData)> {
         ("features".into(), halves(s.features)),
         ("hidden".into(), halves(s.hidden)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_size_announced_is_the_size_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let device = Device::flex();
+        let key = CacheKey { data: "d".into(), taps: vec![0, 1], target: "t".into() };
+        let cache = FeatureCache::open(dir.path(), &key, &device).unwrap();
+        let example = |rows: usize| Example {
+            id: rows.to_string(),
+            ids: vec![7; rows],
+            assistant: (0..rows).map(|row| row >= 100).collect(),
+            images: vec![],
+        };
+        let examples = [example(300), example(200)];
+        let missing = cache.missing(&examples, 64, 32);
+        assert_eq!(missing.numbers, [0, 1]);
+        let sequence = || Sequence {
+            ids: examples[1].ids.clone(),
+            assistant: examples[1].assistant.clone(),
+            image: vec![false; 200],
+            embeds: Tensor::ones([200, 32], &device),
+            features: Tensor::ones([200, 64], &device),
+            hidden: Tensor::ones([100, 32], &device),
+            argmax: vec![3; 100],
+        };
+        cache.get_or(1, || Ok(sequence())).unwrap();
+        assert_eq!(cache.missing(&examples, 64, 32).numbers, [0]);
+        let announced = missing.bytes - cache.missing(&examples, 64, 32).bytes;
+        let written = fs::metadata(cache.path(1)).unwrap().len();
+        assert!((announced..announced + 1000).contains(&written), "{announced} announced, {written} written");
+        assert!(missing.to_string().starts_with("feature cache: 2 conversations to go, 0.1 MiB in "), "{missing}");
+    }
 }

@@ -15,7 +15,7 @@ use sightdraft_draft::{Draft, DraftModel};
 use sightdraft_target::{KvCache, Target};
 
 use crate::batches;
-use crate::cache::{CacheKey, FeatureCache};
+use crate::cache::{CacheKey, FeatureCache, Missing};
 use crate::checkpoint::{self, Best, State};
 use crate::clip::clip_by_global_norm;
 use crate::config::{Features, TrainConfig};
@@ -33,7 +33,7 @@ pub struct Setup<'a> {
     pub config: TrainConfig,
     /// The target that will serve the draft: same weights, same precision.
     pub target: &'a dyn Target,
-    /// The target's name, for the feature cache.
+    /// The target's name and precision: features of one target are not taken for another's.
     pub target_name: String,
     /// Ids that end an answer.
     pub eos: Vec<u32>,
@@ -253,6 +253,30 @@ impl<'a> Trainer<'a> {
         }
     }
 
+    /// What [`Trainer::fill_cache`] would make; None where features are made online or all are there.
+    pub fn missing_features(&self) -> Option<Missing> {
+        let width = self.setup.target.llama().config.hidden_size;
+        let examples = self.setup.examples.iter().chain(&self.setup.held_out);
+        let missing = self.cache.as_ref()?.missing(examples, self.draft.taps().len() * width, width);
+        (!missing.numbers.is_empty()).then_some(missing)
+    }
+
+    /// Makes the features that the cache does not hold yet, with a bar. Cut short, it goes on where it stopped.
+    ///
+    /// # Errors
+    /// What the target finds wrong with a conversation; a full disk.
+    pub fn fill_cache(&self) -> Result<()> {
+        let (Some(missing), Some(cache)) = (self.missing_features(), &self.cache) else { return Ok(()) };
+        let bar = progress::bar(missing.numbers.len() as u64, "features");
+        let examples: Vec<&Example> = self.setup.examples.iter().chain(&self.setup.held_out).collect();
+        for number in missing.numbers {
+            cache.get_or(number, || Ok(Sequence::run(self.setup.target, self.draft.taps(), examples[number])?.0))?;
+            bar.inc(1);
+        }
+        bar.finish();
+        Ok(())
+    }
+
     /// Held-out acceptance of the draft as it is now.
     ///
     /// # Errors
@@ -294,11 +318,12 @@ impl<'a> Trainer<'a> {
         checkpoint::save_last(&self.setup.out, &self.draft, &self.optimizer, &self.state)
     }
 
-    /// Trains to the end: measures, checkpoints, logs, draws the bar. `on_step` sees every report.
+    /// Trains to the end: fills the feature cache, measures, checkpoints, logs, draws the bar. `on_step` sees every report.
     ///
     /// # Errors
     /// As [`Trainer::step`], [`Trainer::measure`] and [`Trainer::save`].
     pub fn run(&mut self, on_step: &mut dyn FnMut(&StepReport)) -> Result<()> {
+        self.fill_cache()?;
         let bar = progress::bar(self.total_steps() as u64, "training");
         bar.set_position(self.state.step as u64);
         let mut accepted = self.best().map(|best| best.held_out.accepted);

@@ -142,6 +142,21 @@ fn cached_features_resume_to_the_same_losses() {
 }
 
 #[test]
+fn a_cache_is_filled_before_the_first_step() {
+    let target = target();
+    let out = tempfile::tempdir().unwrap();
+    let config = TrainConfig {
+        features: Features::Disk,
+        max_steps: Some(1),
+        ..recipe(ObjectiveConfig::SoftCe(SoftCe::default()))
+    };
+    let trainer = Trainer::start(setup(&target, config, out.path()), draft(&target)).unwrap();
+    assert_eq!(trainer.missing_features().unwrap().numbers, (0..20).collect::<Vec<_>>());
+    trainer.fill_cache().unwrap();
+    assert_eq!(trainer.missing_features(), None);
+}
+
+#[test]
 fn sampled_objectives_resume_to_the_same_losses() {
     resumes_exactly(ObjectiveConfig::Em(Em { samples: 4, ..Em::default() }), Features::Online);
     let ratio = Em { samples: 4, oracle: Oracle::Ratio, anchors: 3, ..Em::default() };

@@ -49,7 +49,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let setup = Setup {
         config: recipe.train.clone(),
         target: target.model.as_ref(),
-        target_name: recipe.models.target.clone(),
+        target_name: format!("{} as {:?}", recipe.models.target, arguments.device.dtype()),
         eos: target.eos.clone(),
         held_out: self::examples(&recipe.models.held_out, &target, recipe.train.max_length)?,
         out: recipe.models.out.clone(),
@@ -61,6 +61,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         let draft = first_draft(&recipe, &setup.examples, target.model.llama(), &device)?;
         Trainer::start(setup, draft)?
     };
+    if let Some(missing) = trainer.missing_features() {
+        eprintln!("{missing}");
+    }
     trainer.run(&mut |_| {})?;
     report(&trainer, &recipe.models.out);
     Ok(())
