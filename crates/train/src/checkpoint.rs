@@ -40,6 +40,8 @@ pub struct State {
     pub best: Option<Best>,
     /// The recipe; resuming under another one is refused.
     pub config: TrainConfig,
+    /// Name and precision of the target.
+    pub target: String,
     /// Fingerprint of the training and held-out data.
     pub data: String,
     /// Parameter ids in visiting order: the optimiser's moments are filed under them.
@@ -48,8 +50,8 @@ pub struct State {
 
 impl State {
     /// A run that has not begun.
-    pub fn new(config: TrainConfig, data: String) -> Self {
-        Self { step: 0, best: None, config, data, param_ids: vec![] }
+    pub fn new(config: TrainConfig, target: String, data: String) -> Self {
+        Self { step: 0, best: None, config, target, data, param_ids: vec![] }
     }
 }
 

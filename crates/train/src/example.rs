@@ -1,10 +1,55 @@
 //! From a conversation to ids with the exact loss mask.
 
+use std::hash::{Hash, Hasher};
+
 use sightdraft_core::chat::assistant_mask;
 use sightdraft_core::{Error, Message, Result, Role};
 use sightdraft_datasets::{Conversation, ImageSource};
-use sightdraft_target::{Prompt, ServedTarget, Target};
-use sightdraft_vision::{Image, Pixels};
+use sightdraft_target::{ServedTarget, Target};
+use sightdraft_vision::{Image, Pixels, Preprocessor};
+
+/// An image of an example. It is opened and preprocessed for each target pass: the pixels of all examples together would not
+/// fit into memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Picture {
+    source: ImageSource,
+    preprocessor: Preprocessor,
+}
+
+impl Picture {
+    /// An image that `target` will see.
+    ///
+    /// # Errors
+    /// A text-only target.
+    pub fn new(source: ImageSource, target: &ServedTarget) -> Result<Self> {
+        match &target.preprocessor {
+            Some(preprocessor) => Ok(Self { source, preprocessor: preprocessor.clone() }),
+            None => {
+                let (expected, found) = ("a target with a vision tower", "a text-only one, but images in the data");
+                let mend = "train on a LLaVA target, or leave the images out";
+                Err(Error::file(&target.dir, expected, found, mend))
+            }
+        }
+    }
+
+    /// Its normalised pixels.
+    ///
+    /// # Errors
+    /// A file that is no longer there or cannot be read.
+    pub fn pixels(&self) -> Result<Pixels> {
+        Ok(self.preprocessor.apply(&open_image(&self.source)?))
+    }
+}
+
+impl Hash for Picture {
+    /// By path, or by what was drawn.
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match &self.source {
+            ImageSource::File(path) => path.hash(state),
+            ImageSource::Drawn(drawn) => drawn.as_raw().hash(state),
+        }
+    }
+}
 
 /// A conversation ready for the target.
 #[derive(Debug, Clone)]
@@ -15,8 +60,8 @@ pub struct Example {
     pub ids: Vec<u32>,
     /// Whether each id is the assistant's.
     pub assistant: Vec<bool>,
-    /// Preprocessed images.
-    pub images: Vec<Pixels>,
+    /// Its images, in the order of their tokens.
+    pub images: Vec<Picture>,
 }
 
 impl Example {
@@ -26,17 +71,20 @@ impl Example {
     /// # Errors
     /// A template in which the assistant's words cannot be found, no assistant token at all, images that do not fit.
     pub fn encode(conversation: &Conversation, target: &ServedTarget) -> Result<Self> {
-        let images = open_images(conversation)?;
-        let (prompt, assistant) = match &conversation.answer_ids {
-            Some(answer) => answered(conversation, answer, target, &images)?,
-            None => rendered(conversation, target, &images)?,
+        // Opened once now: a damaged file is to be found before the training, not in the middle of it.
+        conversation.images.iter().try_for_each(|source| open_image(source).map(drop))?;
+        let pictures = conversation.images.iter().map(|source| Picture::new(source.clone(), target));
+        let images = pictures.collect::<Result<Vec<_>>>()?;
+        let (ids, assistant) = match &conversation.answer_ids {
+            Some(answer) => answered(conversation, answer, target)?,
+            None => assistant_mask(&target.tokenizer, &target.chat.conversation(&conversation.messages)?)?,
         };
-        let (ids, assistant) = expand(target.model.as_ref(), &prompt, &assistant)?;
+        let (ids, assistant) = expand(target.model.as_ref(), &ids, &assistant, images.len())?;
         if !assistant.contains(&true) {
             let what = format!("conversation {:?}", conversation.id);
             return Err(Error::invalid(what, "an assistant turn", "none", "leave it out or add the answer"));
         }
-        Ok(Self { id: conversation.id.clone(), ids, assistant, images: prompt.images })
+        Ok(Self { id: conversation.id.clone(), ids, assistant, images })
     }
 
     /// Answer tokens that some draft row predicts.
@@ -51,64 +99,36 @@ pub(crate) fn question(messages: &[Message]) -> &[Message] {
     &messages[..end]
 }
 
-/// The pixels of a conversation's images.
+/// A conversation's images.
 pub(crate) fn open_images(conversation: &Conversation) -> Result<Vec<Image>> {
-    let open = |source: &ImageSource| match source {
+    conversation.images.iter().map(open_image).collect()
+}
+
+fn open_image(source: &ImageSource) -> Result<Image> {
+    match source {
         ImageSource::File(path) => Image::open(path),
         ImageSource::Drawn(drawn) => {
             Image::from_rgb(drawn.width() as usize, drawn.height() as usize, drawn.as_raw().clone())
         }
-    };
-    conversation.images.iter().map(open).collect()
+    }
 }
 
 /// The prompt's ids followed by the target's own.
-fn answered(
-    conversation: &Conversation,
-    answer: &[u32],
-    target: &ServedTarget,
-    images: &[Image],
-) -> Result<(Prompt, Vec<bool>)> {
-    let mut prompt = target.prompt(question(&conversation.messages), images)?;
-    let mut assistant = vec![false; prompt.ids.len()];
-    prompt.ids.extend(answer);
-    assistant.resize(prompt.ids.len(), true);
-    Ok((prompt, assistant))
-}
-
-/// The template's rendering with the exact mask.
-fn rendered(conversation: &Conversation, target: &ServedTarget, images: &[Image]) -> Result<(Prompt, Vec<bool>)> {
-    let rendered = target.chat.conversation(&conversation.messages)?;
-    let (ids, assistant) = assistant_mask(&target.tokenizer, &rendered)?;
-    Ok((Prompt { ids, images: preprocess(target, images)? }, assistant))
-}
-
-fn preprocess(target: &ServedTarget, images: &[Image]) -> Result<Vec<Pixels>> {
-    match &target.preprocessor {
-        _ if images.is_empty() => Ok(vec![]),
-        Some(preprocessor) => Ok(images.iter().map(|image| preprocessor.apply(image)).collect()),
-        None => {
-            let mend = "train on a LLaVA target, or leave the images out";
-            Err(Error::file(
-                &target.dir,
-                "a target with a vision tower",
-                "a text-only one, but images in the data",
-                mend,
-            ))
-        }
-    }
+fn answered(conversation: &Conversation, answer: &[u32], target: &ServedTarget) -> Result<(Vec<u32>, Vec<bool>)> {
+    let mut ids = target.prompt_ids(question(&conversation.messages), conversation.images.len())?;
+    let mut assistant = vec![false; ids.len()];
+    ids.extend(answer);
+    assistant.resize(ids.len(), true);
+    Ok((ids, assistant))
 }
 
 /// Ids and mask with one entry per row of the language model.
-fn expand(target: &dyn Target, prompt: &Prompt, assistant: &[bool]) -> Result<(Vec<u32>, Vec<bool>)> {
-    if prompt.images.is_empty() {
-        return Ok((prompt.ids.clone(), assistant.to_vec()));
-    }
-    let rows = target.rows(prompt)?;
+fn expand(target: &dyn Target, ids: &[u32], assistant: &[bool], images: usize) -> Result<(Vec<u32>, Vec<bool>)> {
+    let (rows, blocks) = target.expand(ids, images)?;
     let mut source = assistant.iter();
-    let already = rows.ids.len() == assistant.len();
-    let mask = (0..rows.ids.len())
-        .map(|row| match rows.image_rows.iter().find(|range| range.contains(&row)) {
+    let already = rows.len() == assistant.len();
+    let mask = (0..rows.len())
+        .map(|row| match blocks.iter().find(|range| range.contains(&row)) {
             // An image token stands for a whole block and belongs to nobody's answer.
             Some(range) if already || row == range.start => source.next().map(|_| false),
             Some(_) => Some(false),
@@ -116,7 +136,7 @@ fn expand(target: &dyn Target, prompt: &Prompt, assistant: &[bool]) -> Result<(V
         })
         .map(|flag| flag.unwrap_or(false))
         .collect();
-    Ok((rows.ids, mask))
+    Ok((rows, mask))
 }
 
 #[cfg(test)]

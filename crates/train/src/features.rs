@@ -7,7 +7,7 @@ use sightdraft_draft::{Draft, DraftModel, FeatureRows, VocabMap};
 use sightdraft_target::{KvCache, Llama, Mask, Prompt, Target};
 
 use crate::align;
-use crate::example::Example;
+use crate::example::{Example, Picture};
 use crate::objective::{Step, Unrolled};
 
 /// Rows of vocabulary logits made at a time: they are wide, and only their argmax or their token's probability stays.
@@ -36,10 +36,11 @@ impl Sequence {
     /// Runs the target over an example. Also returns the cache, for paths that branch off the sequence.
     ///
     /// # Errors
-    /// What [`Target::rows`] finds wrong with the prompt.
+    /// An image that cannot be read; what [`Target::rows`] finds wrong with the prompt.
     pub fn run(target: &dyn Target, taps: &[usize], example: &Example) -> Result<(Self, KvCache)> {
         let llama = target.llama();
-        let rows = target.rows(&Prompt { ids: example.ids.clone(), images: example.images.clone() })?;
+        let images = example.images.iter().map(Picture::pixels).collect::<Result<_>>()?;
+        let rows = target.rows(&Prompt { ids: example.ids.clone(), images })?;
         let length = rows.ids.len();
         let mut cache = llama.new_cache();
         let positions = [(0..length).collect()];

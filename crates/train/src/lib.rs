@@ -18,7 +18,7 @@ pub mod trainable;
 pub mod trainer;
 
 pub use config::{ObjectiveConfig, OptimConfig, TrainConfig};
-pub use example::Example;
+pub use example::{Example, Picture};
 pub use plan::{Plan, plan};
 pub use regenerate::{RegenerateConfig, regenerate};
 pub use trainer::{Setup, StepReport, Trainer};

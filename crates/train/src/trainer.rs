@@ -91,7 +91,7 @@ impl<'a> Trainer<'a> {
             return Err(Error::file(&setup.out, "a directory without a run", "a checkpoint", mend));
         }
         fs::create_dir_all(&setup.out).map_err(|e| Error::io("create", &setup.out, e))?;
-        let state = State::new(setup.config.clone(), fingerprint(&setup));
+        let state = State::new(setup.config.clone(), setup.target_name.clone(), fingerprint(&setup));
         let optimizer = new_optimizer(&setup.config);
         let trainer = Self::assemble(setup, trainable(draft, None), optimizer, state)?;
         trainer.forget_metrics_after(0)?;
@@ -111,11 +111,14 @@ impl<'a> Trainer<'a> {
         let (draft, optimizer, state) =
             checkpoint::load_last(&setup.out, &llama.config, new_optimizer(&setup.config), &device)?;
         let refuse = |what: &str| {
-            let mend = "resume with the same recipe and data, or start in another directory";
+            let mend = "resume with the same recipe, target and data, or start in another directory";
             Err(Error::file(setup.out.join("last"), format!("a checkpoint of this {what}"), "one of another", mend))
         };
         if state.config != setup.config {
             return refuse("recipe");
+        }
+        if state.target != setup.target_name {
+            return refuse("target");
         }
         if state.data != fingerprint(&setup) {
             return refuse("data");
@@ -383,11 +386,11 @@ fn new_optimizer(config: &TrainConfig) -> ModuleOptimizer {
         .init()
 }
 
-/// Tells data apart: names, ids and masks of all conversations in order.
+/// Tells data apart: names, ids, masks and images of all conversations in order.
 fn fingerprint(setup: &Setup<'_>) -> String {
     let mut hasher = DefaultHasher::new();
     for example in setup.examples.iter().chain(&setup.held_out) {
-        (&example.id, &example.ids, &example.assistant).hash(&mut hasher);
+        (&example.id, &example.ids, &example.assistant, &example.images).hash(&mut hasher);
     }
     setup.examples.len().hash(&mut hasher);
     format!("{:016x}", hasher.finish())

@@ -199,6 +199,9 @@ fn another_recipe_or_directory_is_refused_in_a_sentence() {
     assert!(checkpoint::exists(out.path()));
     let again = Trainer::start(setup(&target, config.clone(), out.path()), draft(&target)).err().unwrap().to_string();
     assert!(again.contains("resume it"), "{again}");
+    let half = Setup { target_name: "tiny in bf16".into(), ..setup(&target, config.clone(), out.path()) };
+    let half = Trainer::resume(half).err().unwrap().to_string();
+    assert!(half.contains("target"), "{half}");
     let other = TrainConfig { seed: 1, ..config };
     let other = Trainer::resume(setup(&target, other, out.path())).err().unwrap().to_string();
     assert!(other.contains("recipe"), "{other}");

@@ -11,7 +11,7 @@ use sightdraft_core::files::{read_json, write_atomically};
 use sightdraft_core::{Checkpoint, Error, Result, save_safetensors};
 use sightdraft_vision::{VisionConfig, VisionModel};
 
-use crate::image_block::expand;
+use crate::image_block;
 use crate::load::load_llama;
 use crate::save::torch_name;
 use crate::{Llama, LlamaConfig, Prompt, PromptRows, Target};
@@ -167,6 +167,10 @@ impl Target for Llava {
         &self.llama
     }
 
+    fn expand(&self, ids: &[u32], images: usize) -> Result<(Vec<u32>, Vec<Range<usize>>)> {
+        image_block::expand(ids, self.image_token, images, self.vision.rows_per_image())
+    }
+
     fn rows(&self, prompt: &Prompt) -> Result<PromptRows> {
         let size = self.vision.config.image_size;
         if let Some(image) = prompt.images.iter().find(|image| image.size != size) {
@@ -177,8 +181,7 @@ impl Target for Llava {
                 "use the preprocessor_config.json that belongs to the model",
             ));
         }
-        let (ids, image_rows) =
-            expand(&prompt.ids, self.image_token, prompt.images.len(), self.vision.rows_per_image())?;
+        let (ids, image_rows) = self.expand(&prompt.ids, prompt.images.len())?;
         // The image token may lie beyond the vocabulary, and its embedding is never used.
         let text: Vec<u32> = ids.iter().map(|id| if *id == self.image_token { 0 } else { *id }).collect();
         self.llama.check_ids(&text)?;

@@ -52,14 +52,21 @@ impl ServedTarget {
     /// An image for a text-only target, another number of images than of `<image>`, a template that refuses the
     /// messages.
     pub fn prompt(&self, messages: &[Message], images: &[Image]) -> Result<Prompt> {
-        let images = match &self.preprocessor {
-            Some(preprocessor) => {
-                check_placeholders(messages, images.len())?;
-                images.iter().map(|image| preprocessor.apply(image)).collect()
-            }
-            None if images.is_empty() => Vec::new(),
+        let ids = self.prompt_ids(messages, images.len())?;
+        let pixels = |preprocessor: &Preprocessor| images.iter().map(|image| preprocessor.apply(image)).collect();
+        Ok(Prompt { ids, images: self.preprocessor.as_ref().map(pixels).unwrap_or_default() })
+    }
+
+    /// The ids of [`ServedTarget::prompt`] alone, for `images` images that need not be at hand.
+    ///
+    /// # Errors
+    /// As [`ServedTarget::prompt`].
+    pub fn prompt_ids(&self, messages: &[Message], images: usize) -> Result<Vec<u32>> {
+        match &self.preprocessor {
+            Some(_) => check_placeholders(messages, images)?,
+            None if images == 0 => {}
             None => {
-                let (what, found) = (self.dir.display().to_string(), format!("{} image(s)", images.len()));
+                let (what, found) = (self.dir.display().to_string(), format!("{images} image(s)"));
                 return Err(Error::invalid(
                     what,
                     "text alone, the target reads no images",
@@ -67,9 +74,8 @@ impl ServedTarget {
                     "leave the image out",
                 ));
             }
-        };
-        let ids = self.tokenizer.encode_prompt(&self.chat.prompt(messages)?)?;
-        Ok(Prompt { ids, images })
+        }
+        self.tokenizer.encode_prompt(&self.chat.prompt(messages)?)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use burn::prelude::*;
-use sightdraft_core::Result;
+use sightdraft_core::{Error, Result};
 use sightdraft_vision::Pixels;
 
 use crate::Llama;
@@ -32,6 +32,21 @@ pub struct PromptRows {
 pub trait Target {
     /// The language model.
     fn llama(&self) -> &Llama;
+
+    /// `ids` with each image token repeated once per image row, and where the `images` lie. Nothing is computed: a training set
+    /// is measured this way without a pass of the vision tower. Text-only targets take no images.
+    ///
+    /// # Errors
+    /// As [`Target::rows`], the length of the prompt apart.
+    fn expand(&self, ids: &[u32], images: usize) -> Result<(Vec<u32>, Vec<Range<usize>>)> {
+        match images {
+            0 => Ok((ids.to_vec(), Vec::new())),
+            _ => {
+                let found = format!("{images} image(s)");
+                Err(Error::invalid("prompt", "text alone for a text-only target", found, "leave the image out"))
+            }
+        }
+    }
 
     /// Expands image tokens and embeds. Errors: an image without a token, a token without an image, a prompt cut inside an
     /// image block, an image given to a text-only target, a prompt longer than the context.

@@ -11,13 +11,10 @@ impl Target for Llama {
     }
 
     fn rows(&self, prompt: &Prompt) -> Result<PromptRows> {
-        if !prompt.images.is_empty() {
-            let found = format!("{} image(s)", prompt.images.len());
-            return Err(Error::invalid("prompt", "text alone for a text-only target", found, "leave the image out"));
-        }
-        self.check_ids(&prompt.ids)?;
-        let embeds = self.embed_ids(&prompt.ids);
-        Ok(PromptRows { ids: prompt.ids.clone(), embeds, image_rows: Vec::new() })
+        let (ids, image_rows) = self.expand(&prompt.ids, prompt.images.len())?;
+        self.check_ids(&ids)?;
+        let embeds = self.embed_ids(&ids);
+        Ok(PromptRows { ids, embeds, image_rows })
     }
 }
 

@@ -45,13 +45,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     eprintln!("{taken}");
     let dir = hub::resolve(&recipe.models.target)?;
     let target = ServedTarget::open(&dir, arguments.device.dtype(), &device)?;
-    let examples = examples(&recipe.models.data, &target, recipe.train.max_length)?;
+    // What the context does not hold cannot be trained on either.
+    let longest = recipe.train.max_length.min(target.model.llama().config.max_position_embeddings);
+    let examples = examples(&recipe.models.data, &target, longest)?;
     let setup = Setup {
         config: recipe.train.clone(),
         target: target.model.as_ref(),
         target_name: format!("{} as {:?}", recipe.models.target, arguments.device.dtype()),
         eos: target.eos.clone(),
-        held_out: self::examples(&recipe.models.held_out, &target, recipe.train.max_length)?,
+        held_out: self::examples(&recipe.models.held_out, &target, longest)?,
         out: recipe.models.out.clone(),
         examples,
     };

@@ -1,11 +1,12 @@
 //! Training conversations of the demo: charts, answered by the target itself.
 
 use sightdraft_core::{Message, Result, progress};
+use sightdraft_datasets::ImageSource;
 use sightdraft_datasets::charts::{Chart, Split};
 use sightdraft_decode::{Sampling, generate_batch};
 use sightdraft_eval::benchmarks::charts::picture;
 use sightdraft_target::{PromptRows, ServedTarget};
-use sightdraft_train::Example;
+use sightdraft_train::{Example, Picture};
 
 /// Prompts answered at once.
 const BATCH: usize = 16;
@@ -49,7 +50,7 @@ fn question(target: &ServedTarget, number: u64) -> Result<(Example, PromptRows)>
         id: number.to_string(),
         assistant: vec![false; rows.ids.len()],
         ids: rows.ids.clone(),
-        images: prompt.images,
+        images: vec![Picture::new(ImageSource::Drawn(chart.image), target)?],
     };
     Ok((example, rows))
 }
