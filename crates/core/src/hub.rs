@@ -51,10 +51,25 @@ impl Settings {
 /// # Errors
 /// Neither a directory nor a hub name, a hub that refuses or cannot be reached, or offline without a cached copy.
 pub fn resolve(model: &str) -> Result<PathBuf> {
-    resolve_with(model, &Settings::from_environment())
+    resolve_with(model, Part::Whole, &Settings::from_environment())
 }
 
-fn resolve_with(model: &str, settings: &Settings) -> Result<PathBuf> {
+/// As [`resolve`], but what is downloaded is configs, tokenizer and template: enough to plan, without gigabytes of weights.
+///
+/// # Errors
+/// Those of [`resolve`].
+pub fn resolve_configs(model: &str) -> Result<PathBuf> {
+    resolve_with(model, Part::Configs, &Settings::from_environment())
+}
+
+/// How much of a repository is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Part {
+    Whole,
+    Configs,
+}
+
+fn resolve_with(model: &str, part: Part, settings: &Settings) -> Result<PathBuf> {
     let path = Path::new(model);
     if path.is_dir() {
         return Ok(path.to_path_buf());
@@ -74,7 +89,7 @@ fn resolve_with(model: &str, settings: &Settings) -> Result<PathBuf> {
             )
         });
     }
-    match download(&repo, settings) {
+    match download(&repo, part, settings) {
         Ok(dir) => Ok(dir),
         Err(e) => match cached() {
             Some(dir) => {
@@ -85,7 +100,7 @@ fn resolve_with(model: &str, settings: &Settings) -> Result<PathBuf> {
                 format!("model `{model}`"),
                 "a local directory or a repository that the hub lets you read",
                 format!("no such directory, and the hub answered: {e}"),
-                "check the name, HF_TOKEN, HF_ENDPOINT and the connection",
+                "check the name, HF_TOKEN, HF_ENDPOINT and the connection, or give the path of a directory",
             )),
         },
     }
@@ -104,27 +119,33 @@ fn hub_name(model: &str) -> Option<Repo> {
         .then(|| Repo::with_revision(name.to_owned(), RepoType::Model, revision.to_owned()))
 }
 
-fn download(repo: &Repo, settings: &Settings) -> Result<PathBuf, hf_hub::api::sync::ApiError> {
+fn download(repo: &Repo, part: Part, settings: &Settings) -> Result<PathBuf, hf_hub::api::sync::ApiError> {
     let files = settings.api()?.repo(repo.clone());
     let names: Vec<String> = files.info()?.siblings.into_iter().map(|sibling| sibling.rfilename).collect();
     let mut dir = None;
-    for name in wanted(&names) {
+    for name in wanted(&names, part) {
         dir = parent(&files.get(name)?).or(dir);
     }
     // A repository without a single wanted file: ask for the one that must be there, and let the hub say so.
     dir.map_or_else(|| files.get("config.json").map(|file| parent(&file).unwrap_or(file)), Ok)
 }
 
-/// The files of a model at the top level: configs, tokenizer, template, and weights in one format.
-fn wanted(names: &[String]) -> Vec<&str> {
+/// The files of a model at the top level: configs, tokenizer, template, and (of the whole) weights in one format with their
+/// index.
+fn wanted(names: &[String], part: Part) -> Vec<&str> {
     let safetensors = names.iter().any(|name| name.ends_with(".safetensors"));
     let kind = |name: &str| match name.rsplit_once('.').map(|(_, extension)| extension) {
+        _ if part == Part::Configs && is_of_weights(name) => false,
         Some("json") => !(safetensors && name.ends_with(".bin.index.json")),
         Some("jinja" | "safetensors") => true,
         Some("bin") => !safetensors && name.starts_with("pytorch_model"),
         _ => false,
     };
     names.iter().map(String::as_str).filter(|name| !name.contains('/') && kind(name)).collect()
+}
+
+fn is_of_weights(name: &str) -> bool {
+    [".safetensors", ".bin", ".index.json"].iter().any(|end| name.ends_with(end))
 }
 
 fn parent(file: &Path) -> Option<PathBuf> {
@@ -144,7 +165,7 @@ mod tests {
     #[test]
     fn neither_path_nor_name() {
         for model in ["/no/such/dir", "model", "a/b/c", "../up", "owner/"] {
-            let message = resolve_with(model, &Settings::default()).unwrap_err().to_string();
+            let message = resolve_with(model, Part::Whole, &Settings::default()).unwrap_err().to_string();
             assert!(message.contains("owner/name"), "{message}");
         }
     }
@@ -153,7 +174,7 @@ mod tests {
     fn offline_uses_the_cache_or_says_so() {
         let home = tempfile::tempdir().unwrap();
         let settings = Settings { home: Some(home.path().into()), offline: true, ..Settings::default() };
-        let message = resolve_with("owner/model", &settings).unwrap_err().to_string();
+        let message = resolve_with("owner/model", Part::Whole, &settings).unwrap_err().to_string();
         assert!(message.contains("HF_HUB_OFFLINE"), "{message}");
         let repo = home.path().join("hub/models--owner--model");
         let snapshot = repo.join("snapshots/abc");
@@ -161,7 +182,7 @@ mod tests {
         std::fs::create_dir_all(&snapshot).unwrap();
         std::fs::write(repo.join("refs/main"), "abc").unwrap();
         std::fs::write(snapshot.join("config.json"), "{}").unwrap();
-        assert_eq!(resolve_with("owner/model", &settings).unwrap(), snapshot);
+        assert_eq!(resolve_with("owner/model", Part::Whole, &settings).unwrap(), snapshot);
     }
 
     #[test]
@@ -170,7 +191,7 @@ mod tests {
         // Port 9 of this machine: refused at once, no network needed.
         let endpoint = Some("http://127.0.0.1:9".to_owned());
         let settings = Settings { home: Some(home.path().into()), endpoint, ..Settings::default() };
-        let message = resolve_with("owner/model", &settings).unwrap_err().to_string();
+        let message = resolve_with("owner/model", Part::Whole, &settings).unwrap_err().to_string();
         assert!(message.contains("owner/model") && message.contains("HF_ENDPOINT"), "{message}");
     }
 
@@ -184,8 +205,18 @@ mod tests {
             "pytorch_model.bin.index.json",
             "onnx/a.json",
         ]);
-        assert_eq!(wanted(&both), ["config.json", "model.safetensors"]);
+        assert_eq!(wanted(&both, Part::Whole), ["config.json", "model.safetensors"]);
         let pickled = names(&["config.json", "pytorch_model.bin", "pytorch_model.bin.index.json", "training_args.bin"]);
-        assert_eq!(wanted(&pickled), ["config.json", "pytorch_model.bin", "pytorch_model.bin.index.json"]);
+        assert_eq!(wanted(&pickled, Part::Whole), ["config.json", "pytorch_model.bin", "pytorch_model.bin.index.json"]);
+    }
+
+    #[test]
+    fn a_plan_downloads_no_weights() {
+        let names: Vec<String> =
+            ["config.json", "tokenizer.json", "chat_template.jinja", "model.safetensors.index.json", "a.safetensors"]
+                .map(String::from)
+                .into();
+        assert_eq!(wanted(&names, Part::Configs), ["config.json", "tokenizer.json", "chat_template.jinja"]);
+        assert_eq!(wanted(&names, Part::Whole).len(), 5);
     }
 }

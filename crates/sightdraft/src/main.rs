@@ -5,6 +5,7 @@ mod builtin;
 mod commands;
 mod demo;
 mod lengths;
+mod output;
 mod recipe;
 mod tree;
 

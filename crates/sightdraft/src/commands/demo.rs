@@ -18,13 +18,13 @@ use sightdraft_eval::{Benchmark, Entrant, Plan, Report, Run, Shard, fingerprint,
 use sightdraft_target::ServedTarget;
 
 use super::generate::{footer, stream};
-use super::print_json;
 use super::train::fresh_draft;
 use crate::arguments::DeviceArguments;
 use crate::builtin;
 use crate::demo::lessons;
 use crate::demo::picture::half_blocks;
 use crate::demo::schooling::{Effort, School, soft_ce, vsd};
+use crate::output::{print_json, say, say_line};
 
 /// A few minutes on two cores.
 const FULL: Effort = Effort { lessons: 512, held_out: 32, start_steps: 180, steps: 120, measured: 32 };
@@ -101,10 +101,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         return print_json(&Outcome { chart_score: score, runs: report.without_samples().runs });
     }
     show(&arguments.out, &target, &charts, &device)?;
-    print!("\n{}", table::render(&report));
+    say(&format!("\n{}", table::render(&report)))?;
     let (value, chance) = (100.0 * score.value, 100.0 * score.chance);
-    println!("the target names the right largest item on {value:.0}% of the charts (chance: {chance:.0}%)");
-    println!("drafts, target and report are in {}", arguments.out.display());
+    say_line(&format!("the target names the right largest item on {value:.0}% of the charts (chance: {chance:.0}%)"))?;
+    say_line(&format!("drafts, target and report are in {}", arguments.out.display()))?;
     tell("done");
     Ok(())
 }
@@ -147,9 +147,9 @@ fn show(out: &Path, target: &ServedTarget, charts: &Charts, device: &Device) -> 
     let Some(chart) = charts.charts().first() else { return Ok(()) };
     let image = picture(chart);
     if std::io::stdout().is_terminal() {
-        println!("\n{}", half_blocks(&image));
+        say(&format!("\n{}\n", half_blocks(&image)))?;
     }
-    println!("> {}", chart.question);
+    say_line(&format!("> {}", chart.question))?;
     let message = Message::user(format!("<image>\n{}", chart.question));
     let request = Request {
         prompt: target.model.rows(&target.prompt(&[message], &[image])?)?,
@@ -162,6 +162,5 @@ fn show(out: &Path, target: &ServedTarget, charts: &Charts, device: &Device) -> 
     };
     let draft = DraftModel::open(&out.join("vsd"), &target.model.llama().config, device)?;
     let generation = stream(target, Some(&draft), &request)?;
-    println!("({})", footer(&generation));
-    Ok(())
+    say_line(&format!("({})", footer(&generation)))
 }

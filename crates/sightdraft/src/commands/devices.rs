@@ -5,7 +5,7 @@ use serde::Serialize;
 use sightdraft_core::Result;
 use sightdraft_core::device::list;
 
-use super::print_json;
+use crate::output::{print_json, say_line};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -36,7 +36,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     for device in &devices {
         let note = if device.software { " (software, taken only by name)" } else { "" };
-        println!("{:<10} {}{note}", device.name, device.title);
+        say_line(&format!("{:<10} {}{note}", device.name, device.title))?;
     }
     Ok(())
 }

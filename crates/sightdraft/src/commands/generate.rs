@@ -1,6 +1,5 @@
 //! `sightdraft generate`: one answer, streamed.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -12,8 +11,8 @@ use sightdraft_eval::metrics::total;
 use sightdraft_target::ServedTarget;
 use sightdraft_vision::Image;
 
-use super::print_json;
 use crate::arguments::{DeviceArguments, SamplingArguments, temperature};
+use crate::output::{print_json, say};
 use crate::tree::TreeArguments;
 
 #[derive(Debug, Args)]
@@ -111,21 +110,14 @@ pub fn stream(target: &ServedTarget, draft: Option<&dyn Draft>, request: &Reques
     let mut pieces = target.tokenizer.stream();
     let mut failed = None;
     let generation = generate(target.model.as_ref(), draft, request, &mut |ids| match pieces.push(ids) {
-        Ok(piece) => say(&piece),
+        Ok(piece) => failed = failed.take().or(say(&piece).err()),
         Err(error) => failed = Some(error),
     })?;
     if let Some(error) = failed {
         return Err(error);
     }
-    say(&pieces.finish()?);
-    println!();
+    say(&format!("{}\n", pieces.finish()?))?;
     Ok(generation)
-}
-
-/// Prints at once. A reader that went away (a closed pipe) is no fault of ours and ends nothing.
-fn say(piece: &str) {
-    let mut out = std::io::stdout();
-    let _ = out.write_all(piece.as_bytes()).and_then(|()| out.flush());
 }
 
 /// The counts in one line.

@@ -7,8 +7,8 @@ use sightdraft_core::Result;
 use sightdraft_core::files::read_json;
 use sightdraft_eval::{Report, merge, report::table};
 
-use super::print_json;
 use crate::arguments::ReportArguments;
+use crate::output::{print_json, say};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -30,7 +30,7 @@ pub fn finish(report: &Report, arguments: &ReportArguments) -> Result<()> {
     if arguments.json {
         print_json(&report.without_samples())
     } else {
-        print!("{}", table::render(report));
+        say(&table::render(report))?;
         eprintln!("report written to {}", arguments.out.display());
         Ok(())
     }

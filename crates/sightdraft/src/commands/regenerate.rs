@@ -10,6 +10,7 @@ use sightdraft_target::ServedTarget;
 use sightdraft_train::regenerate::{RegenerateConfig, regenerate};
 
 use crate::arguments::{DeviceArguments, SamplingArguments, temperature};
+use crate::output::say_line;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -54,8 +55,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     };
     let config = RegenerateConfig { max_new_tokens: arguments.max_new_tokens, batch: arguments.batch, sampling };
     let added = regenerate(&target, &prompts, &arguments.out, &config)?;
-    println!("{added} answers added to {}", arguments.out.display());
-    Ok(())
+    say_line(&format!("{added} answers added to {}", arguments.out.display()))
 }
 
 /// The conversations of `[NAME=]PATH`.

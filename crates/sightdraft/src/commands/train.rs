@@ -13,6 +13,7 @@ use sightdraft_train::{Example, Setup, Trainer, plan};
 
 use crate::arguments::DeviceArguments;
 use crate::lengths::lengths;
+use crate::output::say_line;
 use crate::recipe::Recipe;
 
 #[derive(Debug, Args)]
@@ -67,20 +68,20 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         eprintln!("{missing}");
     }
     trainer.run(&mut |_| {})?;
-    report(&trainer, &recipe.models.out);
-    Ok(())
+    report(&trainer, &recipe.models.out)
 }
 
-fn report(trainer: &Trainer<'_>, out: &Path) {
-    println!("{} steps done; the draft is in {}", trainer.steps_done(), out.join("last").display());
+fn report(trainer: &Trainer<'_>, out: &Path) -> Result<()> {
+    say_line(&format!("{} steps done; the draft is in {}", trainer.steps_done(), out.join("last").display()))?;
     if let Some(best) = trainer.best() {
         let (accepted, dir) = (best.held_out.accepted, best_dir(out));
-        println!(
+        say_line(&format!(
             "best on held-out data: {accepted:.3} accepted drafts, after step {}, in {}",
             best.step,
             dir.display()
-        );
+        ))?;
     }
+    Ok(())
 }
 
 /// The conversations of `path` that fit `max_length` rows; says how many did not.
@@ -140,7 +141,7 @@ fn counts(examples: &[Example], vocabulary: usize) -> Vec<u64> {
 }
 
 fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>, dtype: DType) -> Result<()> {
-    let dir = hub::resolve(&recipe.models.target)?;
+    let dir = hub::resolve_configs(&recipe.models.target)?;
     let target = LlamaConfig::open(&dir)?;
     let size = recipe.models.draft_vocab_size.unwrap_or(target.vocab_size);
     let draft = DraftConfig::for_target(&target, size)?;
@@ -151,18 +152,24 @@ fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>, dtype: DType) -> 
         }
         None => (Vec::new(), format!("{} is not there yet; see --assume", recipe.models.data.display())),
     };
-    println!(
-        "target         {} ({} layers, width {})",
-        recipe.models.target, target.num_hidden_layers, target.hidden_size
-    );
-    println!("draft          EAGLE-3, taps {:?}, vocabulary {size} of {}", draft.taps, target.vocab_size);
-    println!("objective      {}", recipe.train.objective.build().name());
-    println!("data           {source}");
-    println!("{}", plan(&recipe.train, &target, &draft, &lengths, dtype.size() as u64));
-    Ok(())
+    say_line(&format!(
+        "target         {} ({} layers, width {})\n\
+         draft          EAGLE-3, taps {:?}, vocabulary {size} of {}\n\
+         objective      {}\n\
+         data           {source}\n{}",
+        recipe.models.target,
+        target.num_hidden_layers,
+        target.hidden_size,
+        draft.taps,
+        target.vocab_size,
+        recipe.train.objective.build().name(),
+        plan(&recipe.train, &target, &draft, &lengths, dtype.size() as u64)
+    ))
 }
 
 fn parse_size(text: &str) -> std::result::Result<(usize, usize), Error> {
     let numbers = text.split_once('x').and_then(|(n, l)| Some((n.parse().ok()?, l.parse().ok()?)));
-    numbers.ok_or_else(|| Error::invalid("--assume", "conversations x tokens", text, "write for example 60000x500"))
+    numbers
+        .filter(|&(n, l)| n > 0 && l > 0)
+        .ok_or_else(|| Error::invalid("--assume", "conversations x tokens", text, "write for example 60000x500"))
 }

@@ -8,8 +8,9 @@ use clap::Args;
 use serde::Serialize;
 use sightdraft_core::{Checkpoint, Result, hub};
 
-use super::print_json;
 use geometry::{Geometry, Kind};
+
+use crate::output::{print_json, say};
 
 /// Names under which weights may lie; without any of them the numbers come from the config.
 const WEIGHTS: [&str; 4] =
@@ -58,18 +59,17 @@ struct Fit {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let dir = hub::resolve(&arguments.dir)?;
+    let dir = hub::resolve_configs(&arguments.dir)?;
     let geometry = Geometry::open(&dir)?;
     let fit = match &arguments.target {
-        Some(target) => Some(fit(&geometry, &hub::resolve(target)?)?),
+        Some(target) => Some(fit(&geometry, &hub::resolve_configs(target)?)?),
         None => None,
     };
     let inspection = inspect(dir, geometry, fit)?;
     if arguments.json {
         return print_json(&inspection);
     }
-    print!("{}", text(&inspection));
-    Ok(())
+    say(&text(&inspection))
 }
 
 fn fit(draft: &Geometry, target: &Path) -> Result<Fit> {
