@@ -4,8 +4,8 @@ use std::path::PathBuf;
 
 use burn::tensor::{DType, Device};
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use sightdraft_core::Result;
 use sightdraft_core::device::{DeviceChoice, pick};
+use sightdraft_core::{Error, Result};
 
 use crate::commands;
 
@@ -94,6 +94,14 @@ pub fn temperature(text: &str) -> std::result::Result<f32, String> {
     }
 }
 
+/// A count that may not be 0.
+pub fn at_least_one(text: &str) -> std::result::Result<usize, String> {
+    match text.parse::<usize>() {
+        Ok(value) if value >= 1 => Ok(value),
+        _ => Err("expected a whole number of at least 1".into()),
+    }
+}
+
 fn positive_share(text: &str) -> std::result::Result<f32, String> {
     match text.parse::<f32>() {
         Ok(value) if value > 0.0 && value <= 1.0 => Ok(value),
@@ -110,4 +118,11 @@ pub struct ReportArguments {
     /// Print one JSON object on stdout instead of the table.
     #[arg(long)]
     pub json: bool,
+}
+
+impl ReportArguments {
+    /// Makes the folder before anything is measured: hours of work must not end at a path that cannot be written.
+    pub fn prepare(&self) -> Result<()> {
+        std::fs::create_dir_all(&self.out).map_err(|e| Error::io("create", &self.out, e))
+    }
 }

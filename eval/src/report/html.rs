@@ -4,6 +4,7 @@ use std::fmt::Write;
 
 use super::svg::{self, Bar, Line, escape};
 use super::table::lossless;
+use crate::metrics::ByPosition;
 use crate::{Report, Run};
 
 const STYLE: &str = "\
@@ -69,25 +70,36 @@ fn section(page: &mut String, runs: &[&Run]) {
             colour: palette(i),
         })
         .collect();
-    let lines: Vec<Line> = runs
-        .iter()
-        .enumerate()
-        .filter(|(_, run)| run.draft.is_some() && !run.summary.acceptance_by_position.joint.is_empty())
-        .map(|(i, run)| Line {
-            label: run.name.clone(),
-            values: run.summary.acceptance_by_position.joint.clone(),
-            colour: palette(i),
-        })
-        .collect();
+    let joint = lines(runs, |by| &by.joint);
+    let conditional = lines(runs, |by| &by.conditional);
     let _ = write!(
         page,
         "<div class=\"charts\"><div><h3>Speedup over plain decoding (95% interval over prompts)</h3>{}</div>",
         svg::bars(&bars, 1.0, "×")
     );
-    if !lines.is_empty() {
-        let _ = write!(page, "<div><h3>Passes that accept at least n drafts</h3>{}</div>", svg::lines(&lines));
+    if !joint.is_empty() {
+        let _ = write!(
+            page,
+            "</div><div class=\"charts\"><div><h3>Passes that accept at least n drafts</h3>{}</div>\
+             <div><h3>The same among passes that accepted n-1 and had an nth guess</h3>{}</div>",
+            svg::lines(&joint),
+            svg::lines(&conditional)
+        );
     }
     page.push_str("</div>");
+}
+
+/// One line per draft over the positions in the draft.
+fn lines(runs: &[&Run], part: fn(&ByPosition) -> &Vec<f64>) -> Vec<Line> {
+    let drafts = runs.iter().enumerate().filter(|(_, run)| run.draft.is_some());
+    drafts
+        .map(|(i, run)| Line {
+            label: run.name.clone(),
+            values: part(&run.summary.acceptance_by_position).clone(),
+            colour: palette(i),
+        })
+        .filter(|line| !line.values.is_empty())
+        .collect()
 }
 
 /// Plain decoding (the first run of a group) is grey; drafts take the other colours in turn.
@@ -99,9 +111,9 @@ fn palette(i: usize) -> usize {
 fn table(page: &mut String, runs: &[&Run]) {
     let scored = runs.iter().any(|run| run.summary.score.is_some());
     page.push_str(
-        "<div class=\"wide\"><table><tr><th>run</th><th>accepted/pass</th><th>emitted/pass</th><th>speedup</th>\
-         <th>tokens/s</th><th>lossless</th><th>own greedy path pruned</th><th>greedy path accepted</th>\
-         <th>prefill/draft/verify/other</th>",
+        "<div class=\"wide\"><table><tr><th>run</th><th>accepted per pass (mean)</th><th>emitted per pass (mean)</th>\
+         <th>speedup (mean)</th><th>tokens/s</th><th>lossless</th><th>greedy path pruned</th>\
+         <th>greedy path accepted</th><th>seconds: prefill/ draft/verify/other</th>",
     );
     page.push_str(if scored { "<th>score</th></tr>" } else { "</tr>" });
     for run in runs {
@@ -109,12 +121,15 @@ fn table(page: &mut String, runs: &[&Run]) {
         let share = |value: f64| if run.draft.is_some() { format!("{:.1}%", 100.0 * value) } else { "–".into() };
         let _ = write!(
             page,
-            "<tr><td>{}</td><td>{:.3}</td><td>{:.3}</td><td>{:.2}×</td><td>{:.1}</td><td>{}</td><td>{}</td><td>{}</td>\
-             <td>{:.1}/{:.1}/{:.1}/{:.1} s</td>",
+            "<tr><td>{}</td><td>{:.3} ({:.3})</td><td>{:.3} ({:.3})</td><td>{:.2}× ({:.2}×)</td><td>{:.1}</td><td>{}</td><td>{}</td><td>{}</td>\
+             <td>{:.1}/{:.1}/{:.1}/{:.1}</td>",
             escape(&run.name),
             s.accepted_per_pass,
+            s.accepted_per_pass_mean,
             s.emitted_per_pass,
+            s.emitted_per_pass_mean,
             s.speedup,
+            s.speedup_mean,
             s.tokens_per_second,
             lossless(run),
             share(s.greedy_path_pruned),
@@ -157,7 +172,7 @@ fn provenance(page: &mut String, report: &Report) {
     }
     page.push_str(
         "</dl><p>Accepted counts draft tokens per target pass, emitted adds the target's own token. Speedup is plain seconds per \
-         token over speculative seconds per token, of the sums; both decode the same prompts in turn with the same program.</p>",
+         token over speculative seconds per token, of the sums; both decode the same prompts in turn with the same program. In brackets: means over answers.</p>",
     );
 }
 
@@ -171,7 +186,7 @@ mod tests {
         let page = render(&report());
         assert!(page.contains("soft_ce &lt;&amp;&gt;"));
         assert!(!page.contains("soft_ce <&>"));
-        assert_eq!(page.matches("<svg").count(), 2);
+        assert_eq!(page.matches("<svg").count(), 3);
         assert_eq!(page.matches("<svg").count(), page.matches("</svg>").count());
         for foreign in ["<script", "http://", "https://", "NaN"] {
             assert!(!page.contains(foreign), "{foreign}");

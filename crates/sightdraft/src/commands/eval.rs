@@ -13,7 +13,7 @@ use sightdraft_eval::{Benchmark, Entrant, Plan, Shard, benchmarks, fingerprint, 
 use sightdraft_target::ServedTarget;
 
 use super::merge::finish;
-use crate::arguments::{DeviceArguments, ReportArguments, SamplingArguments, temperature};
+use crate::arguments::{DeviceArguments, ReportArguments, SamplingArguments, at_least_one, temperature};
 use crate::tree::TreeArguments;
 
 #[derive(Debug, Args)]
@@ -41,10 +41,10 @@ pub struct Arguments {
     #[command(flatten)]
     device: DeviceArguments,
     /// Most tokens of an answer, in place of the benchmark's own.
-    #[arg(long)]
+    #[arg(long, value_parser = at_least_one)]
     max_new_tokens: Option<usize>,
     /// Prompts per benchmark, spread over it by the seed.
-    #[arg(long)]
+    #[arg(long, value_parser = at_least_one)]
     limit: Option<usize>,
     /// Do part i of n.
     #[arg(long, default_value = "1/1", value_name = "I/N")]
@@ -97,6 +97,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         warm_up: arguments.warm_up,
         checkpoints,
     };
+    arguments.report.prepare()?;
     let benchmarks: Vec<&dyn Benchmark> = benchmarks.iter().map(|benchmark| benchmark.as_ref()).collect();
     finish(&measure(&target, &entrants, &benchmarks, &plan)?, &arguments.report)
 }

@@ -11,7 +11,7 @@ use sightdraft_eval::metrics::total;
 use sightdraft_target::ServedTarget;
 use sightdraft_vision::Image;
 
-use crate::arguments::{DeviceArguments, SamplingArguments, temperature};
+use crate::arguments::{DeviceArguments, SamplingArguments, at_least_one, temperature};
 use crate::output::{print_json, say};
 use crate::tree::TreeArguments;
 
@@ -30,7 +30,7 @@ pub struct Arguments {
     #[arg(long)]
     image: Vec<PathBuf>,
     /// Most tokens of the answer.
-    #[arg(long, default_value_t = 256)]
+    #[arg(long, default_value_t = 256, value_parser = at_least_one)]
     max_new_tokens: usize,
     /// 0 is greedy.
     #[arg(long, default_value_t = 0.0, value_parser = temperature)]

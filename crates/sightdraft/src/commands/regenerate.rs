@@ -9,7 +9,7 @@ use sightdraft_decode::Sampling;
 use sightdraft_target::ServedTarget;
 use sightdraft_train::regenerate::{RegenerateConfig, regenerate};
 
-use crate::arguments::{DeviceArguments, SamplingArguments, temperature};
+use crate::arguments::{DeviceArguments, SamplingArguments, at_least_one, temperature};
 use crate::output::say_line;
 
 #[derive(Debug, Args)]
@@ -25,10 +25,10 @@ pub struct Arguments {
     #[arg(long)]
     out: PathBuf,
     /// Most tokens of an answer.
-    #[arg(long, default_value_t = 512)]
+    #[arg(long, default_value_t = 512, value_parser = at_least_one)]
     max_new_tokens: usize,
     /// Prompts answered at once.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 8, value_parser = at_least_one)]
     batch: usize,
     /// 0 is greedy: what serving at temperature 0 will ask of the draft.
     #[arg(long, default_value_t = 0.0, value_parser = temperature)]

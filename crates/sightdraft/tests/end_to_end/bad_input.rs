@@ -93,6 +93,9 @@ fn numbers_out_of_range_and_unknown_names() {
         &["generate", "--target", "t", "--prompt", "x", "--top-p", "0"],
         &["eval", "--target", "t", "--shard", "3/2"],
         &["generate", "--target", "t", "--prompt", "x", "--tree", "many"],
+        &["generate", "--target", "t", "--prompt", "x", "--max-new-tokens", "0"],
+        &["eval", "--target", "t", "--limit", "0"],
+        &["train", "--config", "c", "--dry-run", "--assume", "0x500"],
         &["no-such-command"],
     ] {
         let output = crate::common::sightdraft(arguments);
@@ -106,6 +109,33 @@ fn numbers_out_of_range_and_unknown_names() {
     let said = refusal(&["generate", "--device", "abacus", "--target", arg(&target), "--prompt", "w5"]);
     assert!(said.contains("abacus"), "{said}");
 }
+
+#[test]
+fn a_report_that_cannot_be_written_is_refused_before_anything_is_measured() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = image_target(&dir.path().join("target"));
+    let file = dir.path().join("file");
+    std::fs::write(&file, "").unwrap();
+    let out = file.join("report");
+    // Without a limit: 200 charts would take a while.
+    let said = refusal(&["eval", "--device", "cpu", "--target", arg(&target), "--out", arg(&out)]);
+    assert!(said.contains("cannot create"), "{said}");
+}
+
+/// `sightdraft .. | head -1`: the reader goes away, and that is no fault.
+#[test]
+fn a_closed_pipe() {
+    let mut child = std::process::Command::new(env!("CARGO_BIN_EXE_sightdraft"))
+        .args(["devices"])
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success() && output.stderr.is_empty(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
 #[test]
 fn an_unknown_key_in_a_recipe() {
     let dir = tempfile::tempdir().unwrap();
