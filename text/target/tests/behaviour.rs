@@ -1,9 +1,12 @@
 //! What must hold for any LLaMA: batching, caching, masking and chunking change nothing.
 
+use burn::module::Param;
+use burn::nn::Linear;
 use burn::prelude::*;
+use burn::tensor::activation::log_softmax;
 use burn::tensor::{DType, Distribution};
 use sightdraft_target::attention::Attention;
-use sightdraft_target::{Llama, LlamaConfig, Mask, RopeConfig};
+use sightdraft_target::{Llama, LlamaConfig, Mask, Projection, RopeConfig};
 
 fn config() -> LlamaConfig {
     LlamaConfig {
@@ -187,4 +190,37 @@ fn half_precision_on_the_cpu_keeps_rows_in_f32() {
     let scale: f32 = exact.clone().abs().max().into_scalar();
     let difference = largest(exact, found) / scale;
     assert!(difference > 0.0 && difference < 0.03, "{difference} of the largest logit");
+}
+
+/// The gradient of a tied table is the sum of what the same table gets as embedding and as head when they are apart.
+#[test]
+fn a_tied_head_gathers_both_gradients() {
+    let device = Device::flex().autodiff();
+    device.seed(5);
+    let tied = Llama::init(&config(), &device);
+    let mut apart = tied.clone();
+    let table = tied.embed_tokens.weight.val().into_data();
+    let head = Tensor::<2>::from_data(table.clone(), &device).transpose().into_data();
+    apart.embed_tokens.weight = Param::from_tensor(Tensor::from_data(table, &device).require_grad());
+    apart.lm_head = Some(Projection::Plain(Linear {
+        weight: Param::from_tensor(Tensor::from_data(head, &device).require_grad()),
+        bias: None,
+    }));
+    let rows = ids(2, 7, &device);
+    let next: Tensor<3, Int> = rows.clone().narrow(1, 1, 6).unsqueeze_dim(2);
+    let gradients = |model: &Llama| {
+        let embeds = model.embed(rows.clone().narrow(1, 0, 6));
+        let pass = model.forward(embeds, &range(0, 6), &Mask::Causal, &mut model.new_cache(), &[]);
+        let loss = log_softmax(model.logits(pass.hidden), 2).gather(2, next.clone()).mean().neg();
+        (loss.clone().into_scalar::<f32>(), loss.backward())
+    };
+    let (loss, together) = gradients(&tied);
+    let (same_loss, separate) = gradients(&apart);
+    assert!((loss - same_loss).abs() < 1e-6, "{loss} and {same_loss}");
+    let embedding = apart.embed_tokens.weight.val().grad(&separate).expect("embedding");
+    let head = apart.lm_head.as_ref().expect("a head").plain().weight.val().grad(&separate).expect("head");
+    let gathered = tied.embed_tokens.weight.val().grad(&together).expect("table");
+    assert!(largest(gathered.clone(), embedding.clone() + head.transpose()) < 1e-6);
+    // Neither part is lost for being small.
+    assert!(largest(gathered, embedding) > 1e-3);
 }
