@@ -20,5 +20,5 @@ pub mod trainer;
 pub use config::{ObjectiveConfig, OptimConfig, TrainConfig};
 pub use example::{Example, Picture};
 pub use plan::{Plan, plan};
-pub use regenerate::{RegenerateConfig, regenerate};
+pub use regenerate::{RegenerateConfig, Regenerated, regenerate};
 pub use trainer::{Setup, StepReport, Trainer};

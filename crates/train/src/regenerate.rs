@@ -29,40 +29,65 @@ impl Default for RegenerateConfig {
     }
 }
 
-/// Answers every conversation that `output` does not hold yet, and appends it there with the answer (text and `answer_ids`) as that ends, so
-/// that a kill loses the answers in the making only. An assistant turn at the end is dropped first. Returns how many answers
-/// were added.
+/// What was done.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Regenerated {
+    /// Answers added.
+    pub answers: usize,
+    /// Prompts left out, for they leave no room in the context.
+    pub too_long: usize,
+}
+
+/// Answers every conversation that `output` does not hold yet, and appends it there with the answer (text and `answer_ids`) as
+/// that ends, so that a kill loses the answers in the making only. An assistant turn at the end is dropped first.
 ///
 /// # Errors
-/// A damaged output, an image that cannot be read, a prompt that does not fit the context, a full disk.
+/// A damaged output, an image that cannot be read, a full disk.
 pub fn regenerate(
     target: &ServedTarget,
     conversations: &[Conversation],
     output: &Path,
     config: &RegenerateConfig,
-) -> Result<usize> {
+) -> Result<Regenerated> {
     let mut writer = Writer::open(output)?;
     let mut waiting: Vec<&Conversation> = conversations.iter().filter(|c| !writer.has(&c.id)).collect();
     // Prompts of like length share a batch, so that padding stays small.
     waiting.sort_by_key(|conversation| conversation.messages.iter().map(|m| m.content.len()).sum::<usize>());
     let bar = progress::bar(waiting.len() as u64, "answering");
+    let mut done = Regenerated::default();
     for batch in waiting.chunks(config.batch.max(1)) {
-        let prompts = batch.iter().map(|c| rows(target, c)).collect::<Result<Vec<_>>>()?;
+        let (mut asked, mut prompts) = (vec![], vec![]);
+        for conversation in batch {
+            if let Some(prompt) = rows(target, conversation)? {
+                asked.push(*conversation);
+                prompts.push(prompt);
+            }
+        }
+        done.too_long += batch.len() - asked.len();
+        bar.inc((batch.len() - asked.len()) as u64);
+        // Batches must not share their random numbers.
+        let seed = config.sampling.seed.wrapping_add(writer.len() as u64);
         let mut write = |index: usize, ids: Vec<u32>, _stop| {
-            let asked: &Conversation = batch[index];
-            let mut messages = question(&asked.messages).to_vec();
+            let mut messages = question(&asked[index].messages).to_vec();
             messages.push(Message { role: Role::Assistant, content: target.tokenizer.decode(&ids)? });
             bar.inc(1);
-            writer.push(&Conversation { messages, answer_ids: Some(ids), ..asked.clone() })
+            done.answers += 1;
+            writer.push(&Conversation { messages, answer_ids: Some(ids), ..asked[index].clone() })
         };
-        let (limit, sampling) = (config.max_new_tokens, config.sampling);
+        let (limit, sampling) = (config.max_new_tokens, Sampling { seed, ..config.sampling });
         generate_batch(target.model.as_ref(), &prompts, limit, &target.eos, sampling, &mut write)?;
     }
     bar.finish();
-    Ok(waiting.len())
+    Ok(done)
 }
 
-fn rows(target: &ServedTarget, conversation: &Conversation) -> Result<PromptRows> {
-    let images = open_images(conversation)?;
-    target.model.rows(&target.prompt(question(&conversation.messages), &images)?)
+/// The rows of the question; None if they leave no room for an answer.
+fn rows(target: &ServedTarget, conversation: &Conversation) -> Result<Option<PromptRows>> {
+    let asked = question(&conversation.messages);
+    let count = conversation.images.len();
+    let (ids, _) = target.model.expand(&target.prompt_ids(asked, count)?, count)?;
+    if ids.len() >= target.model.llama().config.max_position_embeddings {
+        return Ok(None);
+    }
+    target.model.rows(&target.prompt(asked, &open_images(conversation)?)?).map(Some)
 }

@@ -54,8 +54,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         seed: arguments.sampling.seed,
     };
     let config = RegenerateConfig { max_new_tokens: arguments.max_new_tokens, batch: arguments.batch, sampling };
-    let added = regenerate(&target, &prompts, &arguments.out, &config)?;
-    say_line(&format!("{added} answers added to {}", arguments.out.display()))
+    let done = regenerate(&target, &prompts, &arguments.out, &config)?;
+    if done.too_long > 0 {
+        eprintln!("{} prompts leave no room in the target's context and were left out", done.too_long);
+    }
+    say_line(&format!("{} answers added to {}", done.answers, arguments.out.display()))
 }
 
 /// The conversations of `[NAME=]PATH`.
