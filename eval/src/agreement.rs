@@ -47,7 +47,9 @@ fn next_logits(target: &dyn Target, prompt: &PromptRows, answer: &[u32]) -> Vec<
 
 #[cfg(test)]
 mod tests {
-    use super::first_difference;
+    use sightdraft_target::{Llama, LlamaConfig, Projection, RopeConfig};
+
+    use super::*;
 
     #[test]
     fn answers_part_where_they_first_differ_or_where_one_ends() {
@@ -55,5 +57,41 @@ mod tests {
         assert_eq!(first_difference(&[1, 2, 3], &[1, 4, 3]), Some(1));
         assert_eq!(first_difference(&[1, 2], &[1, 2, 3]), Some(2));
         assert_eq!(first_difference(&[], &[7]), Some(0));
+    }
+
+    /// A target that always says the same: its logits are `scores`, whatever came before.
+    fn monotone(scores: [f32; 4]) -> Llama {
+        let config = LlamaConfig {
+            hidden_size: 4,
+            intermediate_size: 4,
+            num_hidden_layers: 1,
+            num_attention_heads: 1,
+            num_key_value_heads: 1,
+            head_dim: 4,
+            vocab_size: 4,
+            max_position_embeddings: 16,
+            rms_norm_eps: 1e-5,
+            rope: RopeConfig { theta: 1e4, scaling: None },
+            tie_word_embeddings: false,
+        };
+        let device = Device::flex();
+        let mut llama = Llama::init(&config, &device);
+        let silent = Projection::init(4, 4, true, 0.0, &device);
+        let Projection::Plain(mut head) = silent else { unreachable!("fresh layers are plain") };
+        head.bias = Some(burn::module::Param::from_tensor(Tensor::from_floats(scores, &device)));
+        llama.lm_head = Some(Projection::Plain(head));
+        llama
+    }
+
+    #[test]
+    fn answers_that_part_within_rounding_part_at_a_tie() {
+        let compared = |scores: [f32; 4]| {
+            let llama = monotone(scores);
+            let ids = vec![1, 2];
+            let prompt = PromptRows { embeds: llama.embed_ids(&ids), ids, image_rows: vec![] };
+            compare(&llama, &prompt, &[0, 0, 3], &[0, 0, 2])
+        };
+        assert_eq!(compared([0.0, 0.0, 0.5, 0.500_005]), Agreement::Tie { position: 2 });
+        assert_eq!(compared([0.0, 0.0, 0.5, 0.500_1]), Agreement::Different { position: 2 });
     }
 }

@@ -69,30 +69,44 @@ fn max_diff(a: &[f32], b: &[f32]) -> f32 {
     a.iter().zip(b).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max)
 }
 
+/// Every file of the folder with its cases that record both inputs and uniforms.
+fn recordings() -> Vec<(Fixture, Vec<String>)> {
+    let open = |path: std::path::PathBuf| {
+        let fixture = Fixture::open(&path);
+        let cases: Vec<String> =
+            fixture.cases(".candidates").into_iter().filter(|case| fixture.has(&format!("{case}.sample_p"))).collect();
+        (!cases.is_empty()).then_some((fixture, cases))
+    };
+    let found: Vec<_> = files("posterior").into_iter().filter_map(open).collect();
+    assert!(!found.is_empty(), "no recorded posteriors found");
+    found
+}
+
+fn check(fixture: &Fixture, case: &str) {
+    let this = Case::open(fixture, case);
+    let expected = fixture.f32(&format!("{case}.sample_p"));
+    let sampling = sampling(fixture, case);
+    let path = this.recorded_path(fixture, case);
+    if sampling.is_greedy() {
+        let width = this.logits[0].len();
+        let data = TensorData::new(this.logits.concat(), [this.logits.len(), width]);
+        let verdict = Greedy.verify(&this.tree, Tensor::from_data(data, &Device::flex()));
+        assert_eq!(verdict.path, path, "{case}");
+        assert_eq!(this.logits[*path.last().unwrap()], expected, "{case}");
+        assert!(expected.iter().all(|&logit| logit <= expected[verdict.bonus as usize]), "{case}");
+        return;
+    }
+    let uniforms = fixture.f64(&format!("{case}.uniforms"));
+    let mut rule = PointMass::new(sampling, Recorded(uniforms.into_iter()));
+    let (accepted, residual) = rule.accept(&this.tree, |node| this.logits[node].clone());
+    assert_eq!(accepted, path, "{case}");
+    assert!(max_diff(&residual, &expected) < 1e-6, "{case}: {}", max_diff(&residual, &expected));
+}
+
 #[test]
 fn fixture_posteriors_are_the_same() {
-    let fixture = Fixture::open(&root().join("posterior/eagle.safetensors"));
-    let cases = fixture.cases(".candidates");
-    assert!(!cases.is_empty());
-    for case in cases {
-        let this = Case::open(&fixture, &case);
-        let expected = fixture.f32(&format!("{case}.sample_p"));
-        let sampling = sampling(&fixture, &case);
-        let path = this.recorded_path(&fixture, &case);
-        if sampling.is_greedy() {
-            let width = this.logits[0].len();
-            let data = TensorData::new(this.logits.concat(), [this.logits.len(), width]);
-            let verdict = Greedy.verify(&this.tree, Tensor::from_data(data, &Device::flex()));
-            assert_eq!(verdict.path, path, "{case}");
-            assert_eq!(this.logits[*path.last().unwrap()], expected, "{case}");
-            assert!(expected.iter().all(|&logit| logit <= expected[verdict.bonus as usize]), "{case}");
-            continue;
-        }
-        let uniforms = fixture.f64(&format!("{case}.uniforms"));
-        let mut rule = PointMass::new(sampling, Recorded(uniforms.into_iter()));
-        let (accepted, residual) = rule.accept(&this.tree, |node| this.logits[node].clone());
-        assert_eq!(accepted, path, "{case}");
-        assert!(max_diff(&residual, &expected) < 1e-6, "{case}: {}", max_diff(&residual, &expected));
+    for (fixture, cases) in recordings() {
+        cases.iter().for_each(|case| check(&fixture, case));
     }
 }
 
