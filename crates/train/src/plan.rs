@@ -52,7 +52,10 @@ pub fn plan(
             kept.iter().sum::<usize>() as u64 * (draft.taps.len() as u64 + 2) * target.hidden_size as u64 * 2
         }
     };
-    let rows = (config.batch_tokens as u64).max(kept.iter().max().copied().unwrap_or(0) as u64);
+    let longest = kept.iter().max().copied().unwrap_or(0) as u64;
+    let rows = (config.batch_tokens as u64).max(longest);
+    let sequences = schedule.iter().flatten().map(Vec::len).max().unwrap_or(0) as u64;
+    let tape = rows * tape_per_row(config, target, draft, longest) + sequences * tape_of_paths(config, draft, longest);
     Plan {
         examples: kept.len(),
         too_long: lengths.len() - kept.len(),
@@ -60,7 +63,7 @@ pub fn plan(
         tokens,
         target_parameters,
         draft_parameters,
-        memory: target_parameters * target_bytes + draft_parameters * 16 + rows * tape_per_row(config, target, draft),
+        memory: target_parameters * target_bytes + draft_parameters * 16 + tape,
         // Last = weights and two moments, twice while it is replaced; best = weights, twice as well.
         disk: draft_parameters * 4 * (2 * 3 + 2) + cache,
         cache,
@@ -96,13 +99,27 @@ fn draft_parameters(draft: &DraftConfig) -> u64 {
     fusion + layer_parameters(&draft.layer, 2 * draft.layer.hidden_size) + 2 * h + draft.draft_vocab_size as u64 * h
 }
 
-/// Bytes on the tape per row: per unrolled step about a dozen rows of H, three of I and three of D; the taps and the target's
-/// own working set once.
-fn tape_per_row(config: &TrainConfig, target: &LlamaConfig, draft: &DraftConfig) -> u64 {
-    let (h, i) = (draft.layer.hidden_size as u64, draft.layer.intermediate_size as u64);
-    let per_step = 12 * h + 3 * i + 3 * draft.draft_vocab_size as u64;
+/// Bytes on the tape per row of a batch: what a step leaves, for every unrolled step; the taps and the target's own working set
+/// once.
+fn tape_per_row(config: &TrainConfig, target: &LlamaConfig, draft: &DraftConfig, longest: u64) -> u64 {
     let once = (draft.taps.len() as u64 + 4) * target.hidden_size as u64 + 2 * target.intermediate_size as u64;
-    4 * (config.unroll as u64 * per_step + once)
+    config.unroll as u64 * tape_per_step(draft, longest) + 4 * once
+}
+
+/// Bytes on the tape of one sequence's sampled paths, where the objective has the draft sample them: every path is a row of
+/// every level and attends to the sequence and to the levels so far of all paths.
+fn tape_of_paths(config: &TrainConfig, draft: &DraftConfig, longest: u64) -> u64 {
+    let Some(request) = config.objective.build().rollout() else { return 0 };
+    let (paths, levels) = ((request.anchors * request.samples) as u64, config.unroll as u64);
+    (0..levels).map(|level| paths * tape_per_step(draft, longest + level * paths)).sum()
+}
+
+/// Bytes on the tape per row and step: about a dozen rows of H, three of I, three of D, and three of attention weights over
+/// `keys` in every head.
+fn tape_per_step(draft: &DraftConfig, keys: u64) -> u64 {
+    let layer = &draft.layer;
+    let (h, i) = (layer.hidden_size as u64, layer.intermediate_size as u64);
+    4 * (12 * h + 3 * (i + draft.draft_vocab_size as u64 + layer.num_attention_heads as u64 * keys))
 }
 
 impl fmt::Display for Plan {
@@ -124,6 +141,8 @@ fn gib(bytes: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ObjectiveConfig;
+    use crate::objective::{Em, Oracle, SoftCe};
     use sightdraft_target::RopeConfig;
 
     fn smollm2() -> LlamaConfig {
@@ -153,5 +172,22 @@ mod tests {
         assert_eq!(plan.steps, 2);
         assert_eq!(plan.cache, 600 * 5 * 576 * 2);
         assert!(plan.memory > plan.target_parameters * 4 && plan.memory < 2 << 30, "{plan}");
+    }
+
+    #[test]
+    fn long_rows_and_sampled_paths_cost_memory() {
+        let target = smollm2();
+        let draft = DraftConfig { layer: target.clone(), draft_vocab_size: 8192, taps: vec![2, 15, 27] };
+        let memory = |objective, length| {
+            let config = TrainConfig { objective, ..TrainConfig::default() };
+            plan(&config, &target, &draft, &[length], 4).memory
+        };
+        let soft_ce = ObjectiveConfig::SoftCe(SoftCe::default());
+        // 1024 rows of 9 heads over 1024 keys, three times per step, 5 steps.
+        assert_eq!(memory(soft_ce, 1024) - memory(soft_ce, 512), 1024 * 9 * 512 * 3 * 5 * 4);
+        let ratio = |samples| ObjectiveConfig::Em(Em { oracle: Oracle::Ratio, samples, ..Em::default() });
+        assert!(memory(ratio(8), 512) > memory(soft_ce, 512));
+        assert!(memory(ratio(64), 512) > memory(ratio(8), 512) + (1 << 30));
+        assert_eq!(memory(ObjectiveConfig::Em(Em::default()), 512), memory(soft_ce, 512));
     }
 }
