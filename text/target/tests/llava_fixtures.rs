@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use burn::prelude::*;
-use sightdraft_core::Checkpoint;
+use sightdraft_core::{Checkpoint, save_safetensors};
 use sightdraft_target::load::load_llava;
 use sightdraft_target::{KvCache, Llava, Mask, Prompt, PromptRows, Target};
 use sightdraft_vision::{Image, Pixels, Preprocessor};
@@ -148,6 +148,43 @@ fn fixture_save_and_load_is_the_same_model() {
         case.model.save(dir.path(), burn::tensor::DType::F32).expect("saves");
         let again = load_llava(dir.path(), &Device::flex()).expect("loads again");
         assert_eq!(again.config(), case.model.config());
+        let rows = again.rows(&case.prompt("")).expect("rows");
+        let (hidden, _) = pass(&again, &rows, &mut again.llama.new_cache(), &[]);
+        case.check("logits", again.llama.logits(hidden));
+    }
+}
+
+/// A tensor's name since transformers 4.52; with `flat`, without the tower's inner `vision_model.` as version 5 may write it.
+fn newer(name: &str, flat: bool) -> String {
+    let renamed = [
+        ("language_model.model.", "model.language_model."),
+        ("language_model.lm_head.", "lm_head."),
+        ("vision_tower.vision_model.", if flat { "model.vision_tower." } else { "model.vision_tower.vision_model." }),
+        ("multi_modal_projector.", "model.multi_modal_projector."),
+    ];
+    let replace = |(old, new): (&str, &str)| name.strip_prefix(old).map(|rest| format!("{new}{rest}"));
+    renamed.into_iter().find_map(replace).unwrap_or_else(|| name.to_owned())
+}
+
+#[test]
+fn fixture_newer_tensor_names_are_the_same_model() {
+    for (case, flat) in cases().into_iter().flat_map(|case| [(case.dir.clone(), false), (case.dir, true)]) {
+        let case = Case::open(&case);
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        case.model.save(dir.path(), burn::tensor::DType::F32).expect("saves under the older names");
+        let path = dir.path().join("model.safetensors");
+        let tensors: Vec<(String, TensorData)> = {
+            let saved = Checkpoint::open_file(&path).expect("opens");
+            let renamed = |name: &&str| {
+                let data = TensorData::new(saved.floats(name).expect("floats"), saved.shape(name).expect("present"));
+                (newer(name, flat), data)
+            };
+            saved.names().iter().map(renamed).collect()
+        };
+        let all_new = |name: &str| name.starts_with("model.") || name.starts_with("lm_head.");
+        assert!(tensors.iter().all(|(name, _)| all_new(name)), "every tensor is renamed");
+        save_safetensors(&path, &tensors, &[]).expect("saves under the newer names");
+        let again = load_llava(dir.path(), &Device::flex()).expect("loads the newer names");
         let rows = again.rows(&case.prompt("")).expect("rows");
         let (hidden, _) = pass(&again, &rows, &mut again.llama.new_cache(), &[]);
         case.check("logits", again.llama.logits(hidden));

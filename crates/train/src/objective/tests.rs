@@ -117,6 +117,32 @@ fn oracle_and_posterior_at_one_position() {
     close(&ascent, &[0.36601942, 0.14951456, -0.14466019, -0.37087379], 1e-6);
 }
 
+/// kappa == 1 makes the target itself the posterior: the weighted likelihood's gradient is soft CE's.
+#[test]
+fn em_without_rejection_is_soft_cross_entropy() {
+    let logits = table(&logs(&Q), 1);
+    let log_q = token_log_probs(&logits, vec![0, 1, 2, 3], 4).reshape([4, 1, 1]);
+    let accepted = PathFate { survived: 1, accepted: true, ..fate(0.0) };
+    let (fates, weights) = (vec![accepted; 4], P.to_vec());
+    let paths = PathBatch { sampled: log_q.clone(), corrected: log_q, fates, weights, out_of_vocabulary: 0 };
+    let em = Em { samples: 1, ..EM };
+    let want = gradient(&SOFT_CE.loss(&one_position(&logits, &P), &mut rng()).value, &logits);
+    close(&gradient(&em.m_step(&paths), &logits), &want, 1e-6);
+}
+
+/// beta = c = 0: cross-entropy on the accepted and the corrected paths, whatever was rejected.
+#[test]
+fn em_without_negatives_is_cross_entropy_on_the_filtered_set() {
+    for negative in [Negative::Bounded, Negative::Unbounded] {
+        let (logits, unrolled) = greedy_example();
+        // One path accepted, one rejected at its second token: both imitate the greedy path.
+        let paths = estep::judge_greedy(&unrolled, 2, &[vec![0, 0], vec![0, 1], vec![0, 0]]);
+        let loss = Em { arw: false, negative, ..EM }.m_step(&paths);
+        close(&[loss.clone().into_scalar::<f32>()], &[-(0.9f32 * 0.5 * 0.8).ln()], 1e-6);
+        close(&gradient(&loss, &logits), &[-0.1, 0.1, -0.5, 0.5, -0.2, 0.2], 1e-6);
+    }
+}
+
 /// The exact expectation of the S=2 ELBO estimator at one position, and the mean reward.
 fn elbo_at_one_position(p: &[f32], q: &[f32], kappa_is_one: bool) -> (f32, Vec<f32>) {
     let logits = table(&logs(q), 1);
