@@ -22,7 +22,7 @@ use super::train::fresh_draft;
 use crate::arguments::DeviceArguments;
 use crate::builtin;
 use crate::demo::lessons;
-use crate::demo::picture::half_blocks;
+use crate::demo::picture::characters;
 use crate::demo::schooling::{Effort, School, soft_ce, vsd};
 use crate::output::{print_json, say, say_line};
 
@@ -147,7 +147,7 @@ fn show(out: &Path, target: &ServedTarget, charts: &Charts, device: &Device) -> 
     let Some(chart) = charts.charts().first() else { return Ok(()) };
     let image = picture(chart);
     if std::io::stdout().is_terminal() {
-        say(&format!("\n{}\n", half_blocks(&image)))?;
+        say(&format!("\n{}\n", characters(&image)))?;
     }
     say_line(&format!("> {}", chart.question))?;
     let message = Message::user(format!("<image>\n{}", chart.question));
