@@ -1,5 +1,7 @@
 //! What is measured on one prompt, and how prompts are pooled.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 use sightdraft_decode::{Counters, Seconds};
 
@@ -112,6 +114,9 @@ pub struct Summary {
     pub accepted_path_is_greedy: f64,
     /// Mean task score.
     pub score: Option<f64>,
+    /// Mean task score by kind of question, where there are kinds (ChartQA: human and augmented).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub score_by_category: BTreeMap<String, f64>,
 }
 
 /// a / b, and 0 where nothing was counted (JSON has no NaN).
@@ -233,6 +238,20 @@ fn lossless(samples: &[Sample]) -> Lossless {
     }
 }
 
+fn mean(values: &[f64]) -> f64 {
+    ratio(values.iter().sum(), values.len() as f64)
+}
+
+fn scores_by_category(samples: &[Sample]) -> BTreeMap<String, Vec<f64>> {
+    let mut scores: BTreeMap<String, Vec<f64>> = BTreeMap::new();
+    for sample in samples {
+        if let (Some(category), Some(score)) = (&sample.category, sample.score) {
+            scores.entry(category.clone()).or_default().push(score);
+        }
+    }
+    scores
+}
+
 impl Summary {
     /// Pools `samples`; `seed` is the bootstrap's.
     pub fn of(samples: &[Sample], seed: u64) -> Self {
@@ -265,7 +284,8 @@ impl Summary {
             acceptance_by_position: by_position(&counters),
             greedy_path_pruned: ratio(counters.greedy_path_pruned as f64, passes),
             accepted_path_is_greedy: ratio(counters.accepted_greedy_path as f64, passes),
-            score: (!scores.is_empty()).then(|| scores.iter().sum::<f64>() / scores.len() as f64),
+            score: (!scores.is_empty()).then(|| mean(&scores)),
+            score_by_category: scores_by_category(samples).into_iter().map(|(kind, s)| (kind, mean(&s))).collect(),
         }
     }
 }
@@ -350,6 +370,18 @@ pub(crate) mod tests {
             0,
         );
         assert_eq!(summary.lossless, Lossless { same: 1, of: 3, ties: 1 });
+    }
+
+    #[test]
+    fn scores_are_told_apart_by_kind_of_question() {
+        let with = |category: &str, score| Sample {
+            category: Some(category.into()),
+            score: Some(score),
+            ..sample("a", 1, 1, 1.0, 1.0)
+        };
+        let summary = Summary::of(&[with("human", 1.0), with("human", 0.0), with("augmented", 1.0)], 0);
+        assert_eq!(summary.score, Some(2.0 / 3.0));
+        assert_eq!(summary.score_by_category, [("augmented".to_string(), 1.0), ("human".to_string(), 0.5)].into());
     }
 
     #[test]

@@ -60,6 +60,12 @@ pub fn render(report: &Report) -> String {
         let words = "part from the plain answer at a tie of the target's logits (1e-5)";
         text.push_str(&format!("{}, T={}: {} {words}\n", run.name, run.temperature, run.summary.lossless.ties));
     }
+    // A lossless draft scores what plain decoding scores.
+    for run in runs.iter().filter(|run| run.draft.is_none() && run.summary.score_by_category.len() > 1) {
+        let kinds: Vec<String> =
+            run.summary.score_by_category.iter().map(|(kind, score)| format!("{kind} {score:.3}")).collect();
+        text.push_str(&format!("score of {} at T={}: {}\n", run.benchmark, run.temperature, kinds.join(", ")));
+    }
     text.push_str(
         "\nWhere the time goes; how often the draft's greedy path is pruned from its own tree, or accepted:\n",
     );
