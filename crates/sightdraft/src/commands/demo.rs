@@ -147,7 +147,7 @@ fn show(out: &Path, target: &ServedTarget, charts: &Charts, device: &Device) -> 
     let Some(chart) = charts.charts().first() else { return Ok(()) };
     let image = picture(chart);
     if std::io::stdout().is_terminal() {
-        say(&format!("\n{}\n", characters(&image)))?;
+        say(&format!("\n{}\n", characters(chart, &image)))?;
     }
     say_line(&format!("> {}", chart.question))?;
     let message = Message::user(format!("<image>\n{}", chart.question));
