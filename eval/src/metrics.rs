@@ -37,6 +37,9 @@ pub struct Sample {
     /// Kind of question, where the benchmark has kinds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub category: Option<String>,
+    /// What was answered, for those who judge it by other rules.
+    #[serde(default)]
+    pub answer: String,
     /// Ids emitted, the first (from the prefill) included.
     pub new_tokens: usize,
     /// Counts of the verification passes.
@@ -301,6 +304,7 @@ pub(crate) mod tests {
             id: id.into(),
             turn: 0,
             category: None,
+            answer: "Yes.".into(),
             new_tokens: tokens,
             counters: Counters { target_passes: passes, accepted, emitted: accepted + passes, ..Default::default() },
             seconds: Seconds { verify: seconds, ..Default::default() },

@@ -182,6 +182,7 @@ impl Race<'_> {
             let last = turn + 1 == item.turns.len();
             for (i, variant) in variants.iter_mut().enumerate() {
                 let mut sample = self.sample(item, turn, &rows, &generations[0], &generations[i], embedding);
+                sample.answer.clone_from(&answers[i][turn]);
                 sample.score = if last { self.benchmark.score(item, &answers[i]) } else { None };
                 variant.samples.push(sample);
             }
@@ -240,6 +241,7 @@ impl Race<'_> {
             id: item.id.clone(),
             turn,
             category: item.category.clone(),
+            answer: String::new(),
             new_tokens: own.token_ids.len(),
             counters: own.counters.clone(),
             seconds,

@@ -1,6 +1,6 @@
 //! Charts drawn on the spot: the benchmark that needs no file.
 
-use sightdraft_datasets::charts::{Chart, Split, chart_score};
+use sightdraft_datasets::charts::{Chart, ChartScore, Split, chart_score};
 use sightdraft_vision::Image;
 
 use crate::benchmark::Picture;
@@ -23,10 +23,9 @@ impl Charts {
         Self { charts, items }
     }
 
-    /// Probability of naming the largest item by guessing among a chart's labels, over all charts.
-    pub fn chance(&self) -> f64 {
-        let answers: Vec<String> = self.charts.iter().map(|chart| chart.answer.clone()).collect();
-        chart_score(&self.charts, &answers).chance
+    /// How well `answers`, one per chart, read the charts.
+    pub fn read(&self, answers: &[String]) -> ChartScore {
+        chart_score(&self.charts, answers)
     }
 
     /// The charts.
@@ -47,7 +46,7 @@ pub fn picture(chart: &Chart) -> Image {
 fn item(index: usize, chart: &Chart) -> Item {
     Item {
         id: index.to_string(),
-        category: None,
+        category: Some(format!("{:?}", chart.kind).to_lowercase()),
         turns: vec![format!("<image>\n{}", chart.question)],
         pictures: vec![Picture::Drawn(picture(chart))],
         references: vec![chart.answer.clone()],
@@ -90,7 +89,11 @@ mod tests {
             assert_eq!(charts.score(item, &item.references), Some(1.0));
             assert_eq!(charts.score(item, &[String::new()]), Some(0.0));
         }
-        assert!((0.2..0.34).contains(&charts.chance()));
+        let answers: Vec<String> = charts.charts().iter().map(|chart| chart.answer.clone()).collect();
+        let score = charts.read(&answers);
+        assert_eq!((score.value, score.title), (1.0, 1.0));
+        assert!((0.2..0.34).contains(&score.chance) && score.title_chance < 0.1);
+        assert!(["bar", "line", "pie"].contains(&charts.items()[0].category.as_deref().unwrap()));
         assert!(charts.has_pictures());
     }
 }

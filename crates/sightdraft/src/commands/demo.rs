@@ -9,6 +9,7 @@ use burn::tensor::Device;
 use clap::Args;
 use serde::Serialize;
 use sightdraft_core::{Message, Result};
+use sightdraft_datasets::charts::ChartScore;
 use sightdraft_decode::{Acceptance, Request, Sampling, TreeShape};
 use sightdraft_draft::DraftModel;
 use sightdraft_eval::benchmarks::Charts;
@@ -56,15 +57,9 @@ pub struct Arguments {
 /// What `--json` prints.
 #[derive(Debug, Serialize)]
 struct Outcome {
-    chart_score: Score,
+    /// How well the target reads the measured charts.
+    chart_score: ChartScore,
     runs: Vec<Run>,
-}
-
-/// How well the target reads charts: answers that name the right largest item.
-#[derive(Debug, Clone, Copy, Serialize)]
-struct Score {
-    value: f64,
-    chance: f64,
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
@@ -96,17 +91,29 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     tell(&format!("measuring both against plain decoding on {} held-out charts", effort.measured));
     let report = compare(&arguments.out, &target, &charts, &device, taken)?;
     report.write(&place("report"))?;
-    let score = Score { value: plain_score(&report), chance: charts.chance() };
+    let score = charts.read(&plain_answers(&report));
     if arguments.json {
         return print_json(&Outcome { chart_score: score, runs: report.without_samples().runs });
     }
     show(&arguments.out, &target, &charts, &device)?;
     say(&format!("\n{}", table::render(&report)))?;
-    let (value, chance) = (100.0 * score.value, 100.0 * score.chance);
-    say_line(&format!("the target names the right largest item on {value:.0}% of the charts (chance: {chance:.0}%)"))?;
+    say(&reading(&score))?;
     say_line(&format!("drafts, target and report are in {}", arguments.out.display()))?;
     tell("done");
     Ok(())
+}
+
+/// The score in words.
+fn reading(score: &ChartScore) -> String {
+    let percent = |share: f64| format!("{:.0}%", 100.0 * share);
+    format!(
+        "target on {} held-out charts: largest item right in {} (chance {}), title in {} (chance {:.1}%)\n",
+        score.of,
+        percent(score.value),
+        percent(score.chance),
+        percent(score.title),
+        100.0 * score.title_chance
+    )
 }
 
 /// Plain decoding and both drafts, as anyone who opens the folder would measure them.
@@ -138,8 +145,9 @@ fn compare(out: &Path, target: &ServedTarget, charts: &Charts, device: &Device, 
     measure(target, &entrants, &[charts as &dyn Benchmark], &plan)
 }
 
-fn plain_score(report: &Report) -> f64 {
-    report.runs.iter().find(|run| run.draft.is_none()).and_then(|run| run.summary.score).unwrap_or(0.0)
+fn plain_answers(report: &Report) -> Vec<String> {
+    let plain = report.runs.iter().find(|run| run.draft.is_none());
+    plain.map_or_else(Vec::new, |run| run.samples.iter().map(|sample| sample.answer.clone()).collect())
 }
 
 /// A held-out chart, its question, and the answer as it comes.

@@ -9,6 +9,7 @@ fn the_quick_demo_is_lossless_and_leaves_a_folder_that_other_commands_take() {
     let said = json(&["demo", "--quick", "--json", "--device", "cpu", "--out", arg(dir.path())]);
     let score = &said["chart_score"];
     assert!(score["value"].as_f64().unwrap() > score["chance"].as_f64().unwrap(), "{score}");
+    assert!(score["title"].is_number() && score["title_chance"].as_f64().unwrap() < 0.1, "{score}");
     let runs = said["runs"].as_array().unwrap();
     let names: Vec<&str> = runs.iter().map(|run| run["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["plain", "soft_ce", "vsd"]);
