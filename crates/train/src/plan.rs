@@ -25,6 +25,7 @@ pub struct Plan {
     /// Parameters of the draft.
     pub draft_parameters: u64,
     /// Peak memory: the target in `target_bytes` per weight, the draft with gradient and moments in f32, one batch's tape.
+    /// Measured with SmolLM2-135M, four answers of 230 tokens, D = 8192 and 5 steps: 1.7 GiB, planned 1.7.
     pub memory: u64,
     /// Disk: last and best checkpoint, the one being written, and the feature cache.
     pub disk: u64,
@@ -55,6 +56,7 @@ pub fn plan(
     let longest = kept.iter().max().copied().unwrap_or(0) as u64;
     let rows = (config.batch_tokens as u64).max(longest);
     let sequences = schedule.iter().flatten().map(Vec::len).max().unwrap_or(0) as u64;
+    let restricted_head = draft.draft_vocab_size as u64 * target.hidden_size as u64 * 4;
     let tape = rows * tape_per_row(config, target, draft, longest) + sequences * tape_of_paths(config, draft, longest);
     Plan {
         examples: kept.len(),
@@ -63,7 +65,7 @@ pub fn plan(
         tokens,
         target_parameters,
         draft_parameters,
-        memory: target_parameters * target_bytes + draft_parameters * 16 + tape,
+        memory: resident(target, target_bytes) + restricted_head + draft_parameters * 16 + tape,
         // Last = weights and two moments, twice while it is replaced; best = weights, twice as well.
         disk: draft_parameters * 4 * (2 * 3 + 2) + cache,
         cache,
@@ -93,6 +95,13 @@ fn llama_parameters(c: &LlamaConfig) -> u64 {
     tables + c.num_hidden_layers as u64 * layer_parameters(c, c.hidden_size) + c.hidden_size as u64
 }
 
+/// The target's weights as the CPU keeps them: rows are looked up in an f32 table, and a tied head is packed beside it.
+fn resident(c: &LlamaConfig, bytes: u64) -> u64 {
+    let table = c.vocab_size as u64 * c.hidden_size as u64;
+    let tied_head = if c.tie_word_embeddings { table * bytes } else { 0 };
+    llama_parameters(c) * bytes + table * (4 - bytes) + tied_head
+}
+
 fn draft_parameters(draft: &DraftConfig) -> u64 {
     let h = draft.layer.hidden_size as u64;
     let fusion = draft.taps.len() as u64 * h * h;
@@ -114,12 +123,12 @@ fn tape_of_paths(config: &TrainConfig, draft: &DraftConfig, longest: u64) -> u64
     (0..levels).map(|level| paths * tape_per_step(draft, longest + level * paths)).sum()
 }
 
-/// Bytes on the tape per row and step: about a dozen rows of H, three of I, three of D, and three of attention weights over
+/// Bytes on the tape per row and step: about two dozen rows of H, four of I, three of D, and three of attention weights over
 /// `keys` in every head.
 fn tape_per_step(draft: &DraftConfig, keys: u64) -> u64 {
     let layer = &draft.layer;
     let (h, i) = (layer.hidden_size as u64, layer.intermediate_size as u64);
-    4 * (12 * h + 3 * (i + draft.draft_vocab_size as u64 + layer.num_attention_heads as u64 * keys))
+    4 * (24 * h + 4 * i + 3 * (draft.draft_vocab_size as u64 + layer.num_attention_heads as u64 * keys))
 }
 
 impl fmt::Display for Plan {
