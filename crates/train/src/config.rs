@@ -71,6 +71,30 @@ impl Default for OptimConfig {
 }
 
 impl OptimConfig {
+    /// Checks what types cannot.
+    fn validate(&self) -> Result<()> {
+        let (above, share) = ("a positive number", "a number from 0 to 1");
+        let positive = |x: f64| x.is_finite() && x > 0.0;
+        let part = |x: f64| (0.0..=1.0).contains(&x);
+        let below_one = |x: f32| (0.0..1.0).contains(&x);
+        let checks = [
+            ("optim.lr", self.lr, above, positive(self.lr)),
+            ("optim.final_lr", self.final_lr, share, part(self.final_lr)),
+            ("optim.warmup", self.warmup, share, part(self.warmup)),
+            ("optim.beta1", self.beta1.into(), "a number from 0 to below 1", below_one(self.beta1)),
+            ("optim.beta2", self.beta2.into(), "a number from 0 to below 1", below_one(self.beta2)),
+            ("optim.epsilon", self.epsilon.into(), above, positive(self.epsilon.into())),
+            ("optim.weight_decay", self.weight_decay.into(), share, part(self.weight_decay.into())),
+            ("optim.clip", self.clip, above, positive(self.clip)),
+        ];
+        match checks.into_iter().find(|(.., holds)| !holds) {
+            None => Ok(()),
+            Some((key, found, expected, _)) => {
+                Err(Error::invalid(key, expected, found.to_string(), "mend it in the recipe"))
+            }
+        }
+    }
+
     /// The learning rate of optimiser step `step` (from 0) of `total`.
     pub fn learning_rate(&self, step: usize, total: usize) -> f64 {
         let warm = (self.warmup * total as f64).ceil();
@@ -166,10 +190,7 @@ impl TrainConfig {
             let found = samples.to_string();
             return Err(Error::invalid("objective.samples", "1 to 64", found, "mend it in the recipe"));
         }
-        let lr = self.optim.lr;
-        if !(lr.is_finite() && lr > 0.0) {
-            return Err(Error::invalid("optim.lr", "a positive number", lr.to_string(), "mend it in the recipe"));
-        }
+        self.optim.validate()?;
         if self.features == Features::Disk && self.objective.build().rollout().is_some() {
             let mend = "set features = \"online\": scoring sampled paths needs the target";
             return Err(Error::invalid("features", "online for this objective", "disk", mend));
@@ -195,6 +216,11 @@ mod tests {
         let text = r#"{"objective": {"name": "survival", "samples": 65}}"#;
         let message = serde_json::from_str::<TrainConfig>(text).unwrap().validate().unwrap_err().to_string();
         assert!(message.contains("objective.samples") && message.contains("65"), "{message}");
+        for (key, wrong) in [("lr", "-1.0"), ("warmup", "1.5"), ("beta2", "1.0"), ("clip", "0.0"), ("epsilon", "0.0")] {
+            let text = format!(r#"{{"optim": {{"{key}": {wrong}}}}}"#);
+            let message = serde_json::from_str::<TrainConfig>(&text).unwrap().validate().unwrap_err().to_string();
+            assert!(message.contains(&format!("optim.{key}")), "{message}");
+        }
     }
 
     #[test]
