@@ -87,13 +87,15 @@ impl FeatureCache {
     /// The features of conversation `number`, made by `run` if they are not there yet.
     ///
     /// # Errors
-    /// A damaged file, a full disk, or what `run` meets.
+    /// A damaged file, a full disk, features that f16 cannot hold, or what `run` meets.
     pub fn get_or(&self, number: usize, run: impl FnOnce() -> Result<Sequence>) -> Result<Sequence> {
         let path = self.path(number);
         if path.exists() {
             return self.read(&path);
         }
-        save_safetensors(&path, &tensors(run()?), &[])?;
+        let tensors = tensors(run()?);
+        check_range(number, &tensors)?;
+        save_safetensors(&path, &tensors, &[])?;
         // Read back, so that the first use sees the same rounding as every later one.
         self.read(&path)
     }
@@ -133,6 +135,20 @@ fn file_size(example: &Example, taps: usize, width: usize) -> u64 {
     let (rows, heard) = (example.ids.len(), align::target_rows(&example.assistant).len());
     let (halves, longs) = (rows * (taps + width) + heard * width, 3 * rows + heard);
     (2 * halves + 8 * longs) as u64
+}
+
+/// f16 ends at 65504: an infinite feature would only show as a loss that is not a number, much later.
+fn check_range(number: usize, tensors: &[(String, TensorData)]) -> Result<()> {
+    let beyond = |data: &TensorData| data.dtype() == DType::F16 && data.iter::<f32>().any(|value| !value.is_finite());
+    match tensors.iter().find(|(_, data)| beyond(data)) {
+        None => Ok(()),
+        Some((name, _)) => Err(Error::invalid(
+            format!("{name} of conversation {number}"),
+            "values that f16 can hold, up to 65504",
+            "larger ones",
+            "set features = \"online\" in the recipe",
+        )),
+    }
 }
 
 fn tensors(s: Sequence) -> Vec<(String, TensorData)> {
@@ -185,6 +201,9 @@ mod tests {
         let announced = missing.bytes - cache.missing(&examples, 64, 32).bytes;
         let written = fs::metadata(cache.path(1)).unwrap().len();
         assert!((announced..announced + 1000).contains(&written), "{announced} announced, {written} written");
+        let huge = || Sequence { features: Tensor::ones([200, 64], &device) * 1e5, ..sequence() };
+        let message = cache.get_or(2, || Ok(huge())).unwrap_err().to_string();
+        assert!(message.contains("features of conversation 2") && message.contains("online"), "{message}");
         assert!(missing.to_string().starts_with("feature cache: 2 conversations to go, 0.1 MiB in "), "{missing}");
     }
 }

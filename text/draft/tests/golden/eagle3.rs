@@ -12,15 +12,13 @@ use crate::files::{Fixture, files, root};
 
 const TOLERANCE: f32 = 1e-4;
 
-/// The target's geometry, as far as the draft is checked against it.
-fn target_config(draft: &Path) -> LlamaConfig {
-    let value = serde_json::from_str(&std::fs::read_to_string(draft.join("config.json")).unwrap()).unwrap();
-    LlamaConfig { num_hidden_layers: 8, ..LlamaConfig::from_hf_json(&value, draft).unwrap() }
-}
-
+/// The draft in `dir`, for the recorded target.
 fn open(dir: &Path, device: &Device) -> Eagle3 {
-    let config = DraftConfig::open(dir, &target_config(dir)).unwrap();
-    assert_eq!(config.taps, [2, 4, 5]);
+    let target = LlamaConfig::open(&root().join("hf_llama_gqa")).unwrap();
+    let config = DraftConfig::open(dir, &target).unwrap();
+    // The recordings' own: inputs of layers 2, N/2 and N-3.
+    let layers = target.num_hidden_layers;
+    assert_eq!(config.taps, [2, layers / 2, layers - 3]);
     Eagle3::load(&Checkpoint::open_file(&dir.join("model.safetensors")).unwrap(), config, device).unwrap()
 }
 
@@ -139,18 +137,32 @@ fn check_gradients(draft: &Eagle3, fixture: &Fixture, case: &str, loss: Tensor<1
 #[test]
 fn fixture_unroll_is_the_same() {
     let device = Device::flex().autodiff();
-    let dir = root().join("eagle3");
-    let draft = open(&dir, &device);
     let mut cases = 0;
-    for path in files("eagle3") {
-        let fixture = Fixture::open(&path);
-        for case in fixture.cases(".taps_concat").iter().filter(|case| fixture.has(&format!("{case}.step0.input_emb")))
-        {
-            check_unroll(&draft, &fixture, case, &device);
-            cases += 1;
+    for folder in drafts() {
+        let draft = open(&root().join(&folder), &device);
+        for path in files(&folder) {
+            let fixture = Fixture::open(&path);
+            let unrolled = |case: &&String| fixture.has(&format!("{case}.step0.input_emb"));
+            for case in fixture.cases(".taps_concat").iter().filter(unrolled) {
+                check_unroll(&draft, &fixture, case, &device);
+                cases += 1;
+            }
         }
     }
     assert!(cases > 0, "no unroll cases found");
+}
+
+/// The folders of EAGLE-3 drafts: those whose config has a vocabulary of the draft.
+fn drafts() -> Vec<String> {
+    let folders = std::fs::read_dir(root()).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let is_draft = |folder: &String| {
+        let dir = root().join(folder);
+        let config = std::fs::read_to_string(dir.join("config.json"));
+        dir.join("model.safetensors").is_file() && config.is_ok_and(|text| text.contains("\"draft_vocab_size\""))
+    };
+    let mut found: Vec<String> = folders.filter(is_draft).collect();
+    found.sort();
+    found
 }
 
 /// The rows of `hf_llama_gqa`'s embedding for `ids`, `[1, n, H]`.
