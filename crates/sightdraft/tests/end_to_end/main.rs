@@ -5,3 +5,4 @@ mod commands;
 mod common;
 mod demo;
 mod recipes;
+mod resume;
