@@ -11,6 +11,9 @@ const ON_GPU: TreeShape = TreeShape { total: 60, depth: 5, top_k: 10 };
 /// On a CPU every row costs.
 const ON_CPU: TreeShape = TreeShape { total: 16, depth: 4, top_k: 4 };
 
+/// What no hardware of today would verify or draft in a sensible time; a slip of the keyboard would take all memory.
+const LARGEST: TreeShape = TreeShape { total: 2048, depth: 64, top_k: 128 };
+
 /// Size of the draft tree.
 #[derive(Debug, Args)]
 pub struct TreeArguments {
@@ -38,11 +41,14 @@ fn is_cpu(_device: &Device) -> bool {
 
 fn parse(text: &str) -> Result<TreeShape, Error> {
     let numbers: Option<Vec<usize>> = text.split('/').map(|part| part.parse().ok()).collect();
+    let fits = |n: &[usize]| {
+        (1..=LARGEST.total).contains(&n[0]) && n[1] <= LARGEST.depth && (1..=LARGEST.top_k).contains(&n[2])
+    };
     match numbers.as_deref() {
-        Some(&[total, depth, top_k]) if total >= 1 && top_k >= 1 => Ok(TreeShape { total, depth, top_k }),
+        Some(n @ &[total, depth, top_k]) if fits(n) => Ok(TreeShape { total, depth, top_k }),
         _ => Err(Error::invalid(
             "--tree",
-            "nodes/depth/children, at least one node and one child",
+            "nodes/depth/children, from 1/0/1 to 2048/64/128",
             text,
             "write for example --tree 16/4/4",
         )),
@@ -56,7 +62,7 @@ mod tests {
     #[test]
     fn three_numbers_are_a_tree_and_nothing_else_is() {
         assert_eq!(parse("16/4/3").unwrap(), TreeShape { total: 16, depth: 4, top_k: 3 });
-        for bad in ["16", "16/4", "16/4/0", "0/4/3", "a/b/c", "1/2/3/4", ""] {
+        for bad in ["16", "16/4", "16/4/0", "0/4/3", "a/b/c", "1/2/3/4", "", "16/4/999", "16/99/4", "9999/4/4"] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

@@ -181,6 +181,8 @@ impl TrainConfig {
             ("accumulate", self.accumulate),
             ("checkpoint_every", self.checkpoint_every),
             ("evaluate_every", self.evaluate_every),
+            ("max_length", self.max_length),
+            ("max_steps", self.max_steps.unwrap_or(1)),
         ];
         if let Some((key, _)) = positive.iter().find(|(_, v)| *v == 0) {
             return Err(Error::invalid(*key, "at least 1", "0", "mend it in the recipe"));
@@ -230,5 +232,13 @@ mod tests {
         assert_eq!(optim.learning_rate(9, 100), 1.0);
         assert!((optim.learning_rate(54, 100) - 0.55).abs() < 1e-9);
         assert!((optim.learning_rate(99, 100) - 0.1).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_run_of_no_steps_is_refused_by_name() {
+        for (text, key) in [(r#"{"max_steps": 0}"#, "max_steps"), (r#"{"max_length": 0}"#, "max_length")] {
+            let message = serde_json::from_str::<TrainConfig>(text).unwrap().validate().unwrap_err().to_string();
+            assert!(message.starts_with(key), "{message}");
+        }
     }
 }
