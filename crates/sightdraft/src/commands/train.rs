@@ -12,6 +12,7 @@ use sightdraft_train::trainer::best_dir;
 use sightdraft_train::{Example, Setup, Trainer, plan};
 
 use crate::arguments::DeviceArguments;
+use crate::commands::inspect::geometry::Geometry;
 use crate::lengths::lengths;
 use crate::output::say_line;
 use crate::recipe::Recipe;
@@ -152,6 +153,11 @@ fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>, dtype: DType) -> 
         }
         None => (Vec::new(), format!("{} is not there yet; see --assume", recipe.models.data.display())),
     };
+    let mut plan = plan(&recipe.train, &target, &draft, &lengths, dtype.size() as u64);
+    // A plan knows language models; tower and projector come on top, in f32 as the CPU keeps them.
+    let vision = Geometry::open(&dir)?.parameters().saturating_sub(plan.target_parameters);
+    plan.target_parameters += vision;
+    plan.memory += vision * 4;
     say_line(&format!(
         "target         {} ({} layers, width {})\n\
          draft          EAGLE-3, taps {:?}, vocabulary {size} of {}\n\
@@ -163,7 +169,7 @@ fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>, dtype: DType) -> 
         draft.taps,
         target.vocab_size,
         recipe.train.objective.build().name(),
-        plan(&recipe.train, &target, &draft, &lengths, dtype.size() as u64)
+        plan
     ))
 }
 

@@ -34,6 +34,8 @@ fn every_recipe_passes_a_dry_run() {
         let value = |key: &str| out.lines().find_map(|line| line.strip_prefix(key)).map(str::trim).unwrap_or_default();
         assert!(value("steps").parse::<usize>().unwrap() > 10, "{out}");
         assert!(value("memory").contains("GiB") && value("disk").contains("GiB"), "{out}");
+        // The published size, tower and projector included.
+        assert!(target != "llava-1.5-7b" || value("parameters").starts_with("target 7063.4 M"), "{out}");
         assert_eq!(value("objective"), if name.ends_with("-vsd") { "survival" } else { "soft_ce" });
     }
 }

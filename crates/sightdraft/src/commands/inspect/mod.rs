@@ -1,6 +1,6 @@
 //! `sightdraft inspect`: what a checkpoint is, from config files and tensor headers alone.
 
-mod geometry;
+pub(super) mod geometry;
 
 use std::path::{Path, PathBuf};
 
