@@ -14,7 +14,7 @@ const MODEL_KEYS: [&str; 6] = ["target", "draft_vocab_size", "start", "data", "h
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Models {
-    /// Target: a directory or hub name.
+    /// Target: a directory, a hub name, or `builtin`.
     pub target: String,
     /// Draft vocabulary: the most frequent ids of the training answers; the target's whole vocabulary if not given.
     pub draft_vocab_size: Option<usize>,

@@ -14,11 +14,12 @@ use sightdraft_target::ServedTarget;
 
 use super::merge::finish;
 use crate::arguments::{DeviceArguments, ReportArguments, SamplingArguments, at_least_one, temperature};
+use crate::builtin;
 use crate::tree::TreeArguments;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Target: a directory or a hub name.
+    /// Target: a directory, a hub name, or `builtin`.
     #[arg(long)]
     target: String,
     /// A draft as DIR or NAME=DIR, hub names included; may be given several times.
@@ -67,7 +68,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         .collect::<Result<Vec<Box<dyn Benchmark>>>>()?;
     let (device, taken) = arguments.device.pick()?;
     eprintln!("{taken}");
-    let dir = hub::resolve(&arguments.target)?;
+    let dir = builtin::resolve(&arguments.target)?;
     let target = ServedTarget::open(&dir, arguments.device.dtype(), &device)?;
     let name = last_part(&arguments.target);
     let mut checkpoints = BTreeMap::from([(name.clone(), fingerprint(&dir)?)]);

@@ -12,12 +12,13 @@ use sightdraft_target::ServedTarget;
 use sightdraft_vision::Image;
 
 use crate::arguments::{DeviceArguments, SamplingArguments, at_least_one, temperature};
+use crate::builtin;
 use crate::output::{print_json, say};
 use crate::tree::TreeArguments;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Target: a directory or a hub name.
+    /// Target: a directory, a hub name, or `builtin`.
     #[arg(long)]
     target: String,
     /// Draft: a directory or a hub name; plain decoding if not given.
@@ -65,7 +66,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let images = arguments.image.iter().map(|path| Image::open(path)).collect::<Result<Vec<_>>>()?;
     let (device, taken) = arguments.device.pick()?;
     eprintln!("{taken}");
-    let target = ServedTarget::open(&hub::resolve(&arguments.target)?, arguments.device.dtype(), &device)?;
+    let target = ServedTarget::open(&builtin::resolve(&arguments.target)?, arguments.device.dtype(), &device)?;
     let draft = match &arguments.draft {
         Some(name) => {
             let draft = DraftModel::open(&hub::resolve(name)?, &target.model.llama().config, &device)?;

@@ -3,18 +3,19 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sightdraft_core::{Result, hub};
+use sightdraft_core::Result;
 use sightdraft_datasets::{Conversation, gsm8k, sharegpt, training};
 use sightdraft_decode::Sampling;
 use sightdraft_target::ServedTarget;
 use sightdraft_train::regenerate::{RegenerateConfig, regenerate};
 
 use crate::arguments::{DeviceArguments, SamplingArguments, at_least_one, temperature};
+use crate::builtin;
 use crate::output::say_line;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// Target: a directory or a hub name.
+    /// Target: a directory, a hub name, or `builtin`.
     #[arg(long)]
     target: String,
     /// Prompts as PATH (our own training lines) or gsm8k=PATH or sharegpt=PATH; may be given several times. A last assistant
@@ -46,7 +47,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let (device, taken) = arguments.device.pick()?;
     eprintln!("{taken}");
-    let target = ServedTarget::open(&hub::resolve(&arguments.target)?, arguments.device.dtype(), &device)?;
+    let target = ServedTarget::open(&builtin::resolve(&arguments.target)?, arguments.device.dtype(), &device)?;
     let sampling = Sampling {
         temperature: arguments.temperature,
         top_p: arguments.sampling.top_p,

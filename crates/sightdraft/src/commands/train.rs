@@ -12,6 +12,7 @@ use sightdraft_train::trainer::best_dir;
 use sightdraft_train::{Example, Setup, Trainer, plan};
 
 use crate::arguments::DeviceArguments;
+use crate::builtin;
 use crate::commands::inspect::geometry::Geometry;
 use crate::lengths::lengths;
 use crate::output::say_line;
@@ -45,7 +46,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let (device, taken) = arguments.device.pick()?;
     eprintln!("{taken}");
-    let dir = hub::resolve(&recipe.models.target)?;
+    let dir = builtin::resolve(&recipe.models.target)?;
     let target = ServedTarget::open(&dir, arguments.device.dtype(), &device)?;
     // What the context does not hold cannot be trained on either.
     let longest = recipe.train.max_length.min(target.model.llama().config.max_position_embeddings);
@@ -142,7 +143,7 @@ fn counts(examples: &[Example], vocabulary: usize) -> Vec<u64> {
 }
 
 fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>, dtype: DType) -> Result<()> {
-    let dir = hub::resolve_configs(&recipe.models.target)?;
+    let dir = builtin::resolve_configs(&recipe.models.target)?;
     let target = LlamaConfig::open(&dir)?;
     let size = recipe.models.draft_vocab_size.unwrap_or(target.vocab_size);
     let draft = DraftConfig::for_target(&target, size)?;

@@ -46,6 +46,22 @@ fn generate_sees_an_image() {
 }
 
 #[test]
+fn the_built_in_target_goes_by_its_name() {
+    let cache = tempfile::tempdir().unwrap();
+    let image = picture(&cache.path().join("red.png"), 140);
+    let output = std::process::Command::new(env!("CARGO_BIN_EXE_sightdraft"))
+        .args(["generate", "--target", "builtin", "--device", "cpu", "--json", "--max-new-tokens", "4"])
+        .args(["--prompt", "Describe this chart.", "--image", arg(&image)])
+        .env("XDG_CACHE_HOME", cache.path())
+        .output()
+        .unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let answer: serde_json::Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&answer["new_tokens"], &answer["stop"]), (&4.into(), &"length".into()));
+    assert!(cache.path().join("sightdraft/builtin/config.json").exists());
+}
+
+#[test]
 fn eval_measures_losslessly_and_shards_merge() {
     let dir = tempfile::tempdir().unwrap();
     let target = image_target(&dir.path().join("target"));

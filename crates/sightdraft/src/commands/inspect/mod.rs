@@ -6,10 +6,11 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
-use sightdraft_core::{Checkpoint, Result, hub};
+use sightdraft_core::{Checkpoint, Result};
 
 use geometry::{Geometry, Kind};
 
+use crate::builtin;
 use crate::output::{print_json, say};
 
 /// Names under which weights may lie; without any of them the numbers come from the config.
@@ -18,7 +19,7 @@ const WEIGHTS: [&str; 4] =
 
 #[derive(Debug, Args)]
 pub struct Arguments {
-    /// A model directory or hub name.
+    /// A model directory, a hub name, or `builtin`.
     dir: String,
     /// Say whether the checkpoint, a draft, fits this target.
     #[arg(long)]
@@ -59,10 +60,10 @@ struct Fit {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
-    let dir = hub::resolve_configs(&arguments.dir)?;
+    let dir = builtin::resolve_configs(&arguments.dir)?;
     let geometry = Geometry::open(&dir)?;
     let fit = match &arguments.target {
-        Some(target) => Some(fit(&geometry, &hub::resolve_configs(target)?)?),
+        Some(target) => Some(fit(&geometry, &builtin::resolve_configs(target)?)?),
         None => None,
     };
     let inspection = inspect(dir, geometry, fit)?;
