@@ -68,6 +68,13 @@ pub struct Lossless {
     pub ties: usize,
 }
 
+impl Lossless {
+    /// Answers that differ from the plain one for no excuse: a fault, of the program or of its hardware.
+    pub fn broken(&self) -> usize {
+        self.of.saturating_sub(self.same + self.ties)
+    }
+}
+
 /// Acceptance by position in the draft.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct ByPosition {
@@ -374,6 +381,7 @@ pub(crate) mod tests {
             0,
         );
         assert_eq!(summary.lossless, Lossless { same: 1, of: 3, ties: 1 });
+        assert_eq!(summary.lossless.broken(), 1);
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use sightdraft_core::Result;
 use sightdraft_core::files::read_json;
-use sightdraft_eval::{Report, merge, report::table};
+use sightdraft_eval::{Report, Run, merge, report::table};
 
 use crate::arguments::ReportArguments;
 use crate::output::{print_json, say};
@@ -27,6 +27,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// Writes the report and prints it as asked.
 pub fn finish(report: &Report, arguments: &ReportArguments) -> Result<()> {
     report.write(&arguments.out)?;
+    for run in report.runs.iter().filter(|run| run.summary.lossless.broken() > 0) {
+        let Run { name, benchmark, temperature, summary, .. } = run;
+        eprintln!(
+            "warning: {name} on {benchmark} at T={temperature}: {} of {} answers are not those of plain decoding",
+            summary.lossless.broken(),
+            summary.lossless.of
+        );
+    }
     if arguments.json {
         print_json(&report.without_samples())
     } else {
