@@ -168,7 +168,7 @@ fn show(out: &Path, target: &ServedTarget, charts: &Charts, device: &Device) -> 
         acceptance: Acceptance::PointMass,
         blind_draft: false,
     };
-    let draft = DraftModel::open(&out.join("vsd"), &target.model.llama().config, device)?;
+    let draft = DraftModel::open(&out.join("vsd"), &target.model.llama().config, device)?.for_inference();
     let generation = stream(target, Some(&draft), &request)?;
     say_line(&format!("({})", footer(&generation)))
 }
