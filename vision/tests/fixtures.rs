@@ -11,13 +11,8 @@ use sightdraft_vision::{Image, PreprocessConfig, Preprocessor, Resize, VisionCon
 
 /// Every fixture directory that has a file of this name.
 fn cases(file: &str) -> Vec<PathBuf> {
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/fixtures");
-    let root = std::env::var("SIGHTDRAFT_FIXTURES").unwrap_or_else(|_| default.into());
-    let entries = std::fs::read_dir(&root).unwrap_or_else(|e| panic!("{root}: {e}"));
-    let mut found: Vec<PathBuf> =
-        entries.map(|entry| entry.unwrap().path()).filter(|dir| dir.join(file).is_file()).collect();
-    found.sort();
-    found
+    let folders = sightdraft_fixtures::entries(&sightdraft_fixtures::root());
+    folders.into_iter().filter(|dir| dir.join(file).is_file()).collect()
 }
 
 /// The images of a case, by the name that the tensors use.

@@ -173,7 +173,7 @@ mod tests {
 
     use super::*;
     use crate::files;
-    use crate::test_support::fixtures;
+    use sightdraft_fixtures::root;
 
     #[derive(Deserialize)]
     struct Case {
@@ -185,12 +185,12 @@ mod tests {
     }
 
     fn open(name: &str) -> Tokenizer {
-        Tokenizer::open(&fixtures("text").join(format!("tokenizer_{name}.json"))).unwrap()
+        Tokenizer::open(&root().join("text").join(format!("tokenizer_{name}.json"))).unwrap()
     }
 
     fn cases() -> Vec<(Tokenizer, Vec<Case>)> {
         let all: std::collections::BTreeMap<String, Vec<Case>> =
-            files::read_json(&fixtures("text").join("encodings.json")).unwrap();
+            files::read_json(&root().join("text").join("encodings.json")).unwrap();
         assert!(!all.is_empty());
         all.into_iter().map(|(name, cases)| (open(&name), cases)).collect()
     }

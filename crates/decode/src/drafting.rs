@@ -138,17 +138,12 @@ fn without(features: Tensor<3>, is_image: &[bool]) -> Tensor<3> {
 }
 
 #[cfg(test)]
-#[path = "../tests/golden/files.rs"]
-#[allow(dead_code, reason = "the golden tests use the rest")]
-mod files;
-
-#[cfg(test)]
 mod tests {
     use sightdraft_draft::DraftModel;
+    use sightdraft_fixtures::{Fixture, root};
     use sightdraft_target::LlamaConfig;
     use sightdraft_target::load::load_llama;
 
-    use super::files::{Fixture, root};
     use super::*;
     use crate::Sampling;
 
@@ -164,7 +159,7 @@ mod tests {
         let llama = target(&device);
         let draft = DraftModel::open(&root().join("eagle3"), &llama.config, &device).unwrap();
         let fixture = Fixture::open(&root().join("tree/eagle3.safetensors"));
-        let hidden = TensorData::new(fixture.f32("e3.hidden_states"), fixture.shape("e3.hidden_states"));
+        let hidden: Tensor<3> = fixture.tensor("e3.hidden_states", &device);
         for case in fixture.cases(".draft_tokens") {
             let ids: Vec<u32> = fixture.i64(&format!("{case}.input_ids")).iter().map(|&id| id as u32).collect();
             let (root_token, prompt) = ids.split_last().unwrap();
@@ -180,7 +175,7 @@ mod tests {
                 blind_draft: false,
             };
             let mut drafting = Drafting::new(&draft, &llama, &request);
-            drafting.prefill(Tensor::from_data(hidden.clone(), &device), *root_token);
+            drafting.prefill(hidden.clone(), *root_token);
             let found = drafting.tree(*root_token, 100);
             let tokens: Vec<i64> = found.tokens.iter().map(|&token| token.into()).collect();
             assert_eq!(tokens, fixture.i64(&format!("{case}.draft_tokens")), "{case}");

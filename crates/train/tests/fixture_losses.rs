@@ -1,34 +1,17 @@
 //! The published EAGLE-3 losses from the recorded logits.
 
-use std::path::PathBuf;
-
 use burn::prelude::*;
 use rand::SeedableRng;
-use safetensors::SafeTensors;
+use sightdraft_fixtures::{Fixture, root};
 use sightdraft_train::objective::{Objective, SoftCe, Step, Unrolled};
 
-fn fixtures() -> PathBuf {
-    std::env::var_os("SIGHTDRAFT_FIXTURES")
-        .map_or_else(|| concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures").into(), PathBuf::from)
-}
-
-fn floats(file: &SafeTensors<'_>, name: &str) -> Vec<f32> {
-    let bytes = file.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}")).data();
-    bytes.chunks_exact(4).map(|b| f32::from_le_bytes(b.try_into().unwrap())).collect()
-}
-
-fn longs(file: &SafeTensors<'_>, name: &str) -> Vec<i64> {
-    let bytes = file.tensor(name).unwrap_or_else(|e| panic!("{name}: {e}")).data();
-    bytes.chunks_exact(8).map(|b| i64::from_le_bytes(b.try_into().unwrap())).collect()
-}
-
 /// The peer's step: targets and mask shifted left `k` times more, zeros moving in; all B*L positions are averaged.
-fn step(file: &SafeTensors<'_>, case: &str, k: usize, to_target: &[usize]) -> Step {
-    let shape = file.tensor(&format!("{case}.target_logits_shifted")).unwrap().shape().to_vec();
+fn step(file: &Fixture, case: &str, k: usize, to_target: &[usize]) -> Step {
+    let shape = file.shape(&format!("{case}.target_logits_shifted"));
     let (batch, length, vocab) = (shape[0], shape[1], shape[2]);
-    let logits = floats(file, &format!("{case}.step{k}.logits"));
-    let target = floats(file, &format!("{case}.target_logits_shifted"));
-    let mask = longs(file, &format!("{case}.loss_mask"));
+    let logits = file.f32(&format!("{case}.step{k}.logits"));
+    let target = file.f32(&format!("{case}.target_logits_shifted"));
+    let mask = file.i64(&format!("{case}.loss_mask"));
     let (mut p, mut trains) = (vec![], vec![]);
     for (b, t) in (0..batch).flat_map(|b| (0..length).map(move |t| (b, t))) {
         let row = (t + k < length).then(|| &target[(b * length + t + k) * vocab..][..vocab]);
@@ -46,28 +29,25 @@ fn step(file: &SafeTensors<'_>, case: &str, k: usize, to_target: &[usize]) -> St
 
 #[test]
 fn fixture_eagle3_losses() {
-    let dir = fixtures().join("eagle3");
-    let weights = std::fs::read(dir.join("model.safetensors")).unwrap();
-    let d2t = longs(&SafeTensors::deserialize(&weights).unwrap(), "d2t");
+    let dir = root().join("eagle3");
+    let d2t = Fixture::open(&dir.join("model.safetensors")).i64("d2t");
     let to_target: Vec<usize> = d2t.iter().enumerate().map(|(d, offset)| (d as i64 + offset) as usize).collect();
-    let bytes = std::fs::read(dir.join("train_unroll.safetensors")).unwrap();
-    let file = SafeTensors::deserialize(&bytes).unwrap();
-    let cases: Vec<String> =
-        file.names().iter().filter_map(|n| n.strip_suffix(".loss_total")).map(str::to_owned).collect();
+    let file = Fixture::open(&dir.join("train_unroll.safetensors"));
+    let cases = file.cases(".loss_total");
     assert!(!cases.is_empty());
     for case in cases {
-        let count = (0..).take_while(|k| file.tensor(&format!("{case}.step{k}.ploss")).is_ok()).count();
+        let count = (0..).take_while(|k| file.has(&format!("{case}.step{k}.ploss"))).count();
         let steps: Vec<Step> = (0..count).map(|k| step(&file, &case, k, &to_target)).collect();
         let anchors = steps[0].trains.len();
         let unrolled = Unrolled { steps, weights: vec![1.0 / anchors as f32; anchors], paths: None };
         for k in 0..count {
-            let want = floats(&file, &format!("{case}.step{k}.ploss"))[0];
+            let want = file.f32(&format!("{case}.step{k}.ploss"))[0];
             let got = SoftCe::step(&unrolled, k).into_scalar::<f32>();
             assert!((got - want).abs() <= 1e-5, "{case} step {k}: {got} against {want}");
         }
         let mut rng = rand_chacha::ChaCha8Rng::seed_from_u64(0);
         let got = SoftCe { decay: 0.8 }.loss(&unrolled, &mut rng).value.into_scalar::<f32>();
-        let want = floats(&file, &format!("{case}.loss_total"))[0];
+        let want = file.f32(&format!("{case}.loss_total"))[0];
         assert!((got - want).abs() <= 5e-5, "{case}: {got} against {want}");
     }
 }

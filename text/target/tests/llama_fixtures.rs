@@ -59,11 +59,8 @@ impl Case {
 
 /// All cases whose figures have `needs`.
 fn cases(needs: &str, device: &Device) -> Vec<Case> {
-    let default = || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures"));
-    let root = std::env::var_os("SIGHTDRAFT_FIXTURES").map_or_else(default, PathBuf::from);
-    let entries = std::fs::read_dir(&root).unwrap_or_else(|error| panic!("{}: {error}", root.display()));
-    let mut dirs: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|d| is_llama(d)).collect();
-    dirs.sort();
+    let root = sightdraft_fixtures::root();
+    let dirs: Vec<PathBuf> = sightdraft_fixtures::entries(&root).into_iter().filter(|d| is_llama(d)).collect();
     let found: Vec<Case> =
         dirs.iter().map(|dir| Case::open(dir, device.clone())).filter(|case| case.has(needs)).collect();
     assert!(!found.is_empty(), "no case with {needs} under {}", root.display());

@@ -47,11 +47,8 @@ impl Case {
 
 /// All LLaVA cases.
 fn cases() -> Vec<Case> {
-    let default = || PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/fixtures"));
-    let root = std::env::var_os("SIGHTDRAFT_FIXTURES").map_or_else(default, PathBuf::from);
-    let entries = std::fs::read_dir(&root).unwrap_or_else(|error| panic!("{}: {error}", root.display()));
-    let mut dirs: Vec<PathBuf> = entries.filter_map(|entry| Some(entry.ok()?.path())).filter(|d| is_llava(d)).collect();
-    dirs.sort();
+    let root = sightdraft_fixtures::root();
+    let dirs: Vec<PathBuf> = sightdraft_fixtures::entries(&root).into_iter().filter(|d| is_llava(d)).collect();
     assert!(!dirs.is_empty(), "no case under {}", root.display());
     dirs.iter().map(|dir| Case::open(dir)).collect()
 }

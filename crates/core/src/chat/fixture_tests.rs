@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::{ChatTemplate, Message, Rendered, Role, assistant_mask};
-use crate::test_support::fixtures;
 use crate::{Tokenizer, files};
+use sightdraft_fixtures::root;
 
 #[derive(Deserialize)]
 struct Templates {
@@ -68,11 +68,11 @@ struct Mask {
 }
 
 fn tokenizer(name: &str) -> Tokenizer {
-    Tokenizer::open(&fixtures("text").join(format!("tokenizer_{name}_like.json"))).unwrap()
+    Tokenizer::open(&root().join("text").join(format!("tokenizer_{name}_like.json"))).unwrap()
 }
 
 fn templates() -> Templates {
-    files::read_json(&fixtures("text").join("chat_templates.json")).unwrap()
+    files::read_json(&root().join("text").join("chat_templates.json")).unwrap()
 }
 
 #[test]
@@ -141,7 +141,7 @@ fn mask_case(name: &str, case: &Mask, path: &Path) -> (Tokenizer, Rendered) {
 
 #[test]
 fn fixture_loss_masks() {
-    let path = fixtures("text").join("loss_masks.json");
+    let path = root().join("text").join("loss_masks.json");
     let cases: BTreeMap<String, Mask> = files::read_json(&path).unwrap();
     assert!(!cases.is_empty());
     for (name, case) in &cases {

@@ -1,18 +1,15 @@
 //! Compaction of the key/value cache after a verification pass.
 
 use burn::prelude::*;
+use sightdraft_fixtures::{Fixture, root};
 use sightdraft_target::KvCache;
-
-use crate::files::{Fixture, root};
 
 #[test]
 fn fixture_compaction_is_the_same() {
     let device = Device::flex();
     let fixture = Fixture::open(&root().join("posterior/kv_compaction.safetensors"));
     let shape = fixture.shape("kv_before_first4");
-    let slabs = |name: &str| -> Tensor<5> {
-        Tensor::from_data(TensorData::new(fixture.f32(name), fixture.shape(name)), &device)
-    };
+    let slabs = |name: &str| -> Tensor<5> { fixture.tensor(name, &device) };
     let (before, after) = (slabs("kv_before_first4"), slabs("kv_after_first4"));
     let slab = |all: &Tensor<5>, index: usize| -> Tensor<4> { all.clone().narrow(0, index, 1).squeeze_dim(0) };
     let prefix = fixture.shape("input_ids")[1];
@@ -37,8 +34,7 @@ fn fixture_compaction_is_the_same() {
     }
 
     // The accepted nodes' hidden states are what the draft goes on with.
-    let hidden: Tensor<3> =
-        Tensor::from_data(TensorData::new(fixture.f32("hidden_state_new"), fixture.shape("hidden_state_new")), &device);
+    let hidden: Tensor<3> = fixture.tensor("hidden_state_new", &device);
     let rows: Vec<i32> = path.iter().map(|&node| node as i32).collect();
     let found = hidden.select(1, Tensor::from_ints(rows.as_slice(), &device)).into_data();
     let expected = TensorData::new(fixture.f32("accepted_hidden"), fixture.shape("accepted_hidden"));

@@ -4,10 +4,9 @@ use burn::prelude::*;
 use sightdraft_core::Checkpoint;
 use sightdraft_decode::{Acceptance, Request, Sampling, TreeShape, generate};
 use sightdraft_draft::DraftModel;
+use sightdraft_fixtures::{Fixture, root};
 use sightdraft_target::load::load_llama;
 use sightdraft_target::{Llama, LlamaConfig, PromptRows};
-
-use crate::files::{Fixture, root};
 
 fn models(device: &Device) -> (Llama, DraftModel) {
     let dir = root().join("hf_llama_gqa");

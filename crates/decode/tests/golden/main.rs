@@ -2,6 +2,5 @@
 
 mod compaction;
 mod end_to_end;
-mod files;
 mod posterior;
 mod tree;

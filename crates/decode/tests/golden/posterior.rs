@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::files::{Fixture, files, root};
 use burn::prelude::*;
 use sightdraft_decode::verify::Uniforms;
 use sightdraft_decode::{DraftTree, Greedy, PointMass, Sampling, Verifier};
+use sightdraft_fixtures::{Fixture, files, root};
 
 /// Uniforms in the order recorded.
 struct Recorded(std::vec::IntoIter<f64>);

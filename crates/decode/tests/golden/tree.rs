@@ -1,8 +1,8 @@
 //! The dynamic tree against the published implementation's recordings.
 
-use crate::files::{Fixture, files};
 use sightdraft_decode::{DraftTree, DynamicTree, TreeBuilder, TreeShape};
 use sightdraft_draft::VocabMap;
+use sightdraft_fixtures::{Fixture, files};
 
 fn log_softmax(logits: &[f32]) -> Vec<f32> {
     let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);

@@ -6,11 +6,8 @@ use burn::prelude::*;
 use burn::tensor::activation::{log_softmax, softmax};
 use sightdraft_core::Checkpoint;
 use sightdraft_draft::{Draft, DraftConfig, Eagle3, FeatureRows};
+use sightdraft_fixtures::{Fixture, TOLERANCE, files, root};
 use sightdraft_target::{LlamaConfig, Mask, Projection};
-
-use crate::files::{Fixture, files, root};
-
-const TOLERANCE: f32 = 1e-4;
 
 /// The draft in `dir`, for the recorded target.
 fn open(dir: &Path, device: &Device) -> Eagle3 {
@@ -20,18 +17,6 @@ fn open(dir: &Path, device: &Device) -> Eagle3 {
     let layers = target.num_hidden_layers;
     assert_eq!(config.taps, [2, layers / 2, layers - 3]);
     Eagle3::load(&Checkpoint::open_file(&dir.join("model.safetensors")).unwrap(), config, device).unwrap()
-}
-
-fn tensor<const D: usize>(fixture: &Fixture, name: &str, device: &Device) -> Tensor<D> {
-    Tensor::from_data(TensorData::new(fixture.f32(name), fixture.shape(name)), device)
-}
-
-fn check<const D: usize>(name: &str, found: Tensor<D>, fixture: &Fixture) {
-    assert_eq!(found.dims().to_vec(), fixture.shape(name), "{name}");
-    let found: Vec<f32> = found.into_data().iter::<f32>().collect();
-    let diff = found.iter().zip(fixture.f32(name)).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-    println!("{name}: max |diff| {diff:.2e}");
-    assert!(diff <= TOLERANCE, "{name}: max |diff| {diff}");
 }
 
 /// Rows shifted left by one, zeros at the end.
@@ -55,22 +40,22 @@ fn mask(attention: &[i64], n: usize) -> Mask {
 
 fn check_unroll(draft: &Eagle3, fixture: &Fixture, case: &str, device: &Device) {
     let name = |tail: &str| format!("{case}.{tail}");
-    let features = tensor::<3>(fixture, &name("taps_concat"), device);
+    let features = fixture.tensor::<3>(&name("taps_concat"), device);
     let [batch, n, _] = features.dims();
     let steps = (0..).take_while(|step| fixture.has(&name(&format!("step{step}.logits")))).count();
-    let mut embeds = vec![tensor::<3>(fixture, &name("step0.input_emb"), device)];
+    let mut embeds = vec![fixture.tensor::<3>(&name("step0.input_emb"), device)];
     (1..steps).for_each(|step| embeds.push(shift_ids(embeds[step - 1].clone())));
     let mask = mask(&fixture.i64(&name("attention_mask")), n);
     let positions = [(0..n).collect()];
     let image = vec![vec![false; n]; batch];
-    check(&name("step0.hidden_in"), draft.fc.forward(features.clone()), fixture);
+    fixture.check(&name("step0.hidden_in"), draft.fc.forward(features.clone()));
     let rows = FeatureRows { features, embeds: embeds[0].clone(), positions: &positions, mask: &mask, image: &image };
     let passes = draft.unroll(rows, &embeds[1..]);
     assert_eq!(passes.len(), steps);
     let loss = published_loss(draft, fixture, case, &passes, device);
     for (step, pass) in passes.iter().enumerate() {
-        check(&name(&format!("step{step}.hidden_out")), pass.hidden.clone(), fixture);
-        check(&name(&format!("step{step}.logits")), draft.logits(pass.predict.clone()), fixture);
+        fixture.check(&name(&format!("step{step}.hidden_out")), pass.hidden.clone());
+        fixture.check(&name(&format!("step{step}.logits")), draft.logits(pass.predict.clone()));
     }
     check_gradients(draft, fixture, case, loss);
 }
@@ -84,7 +69,7 @@ fn published_loss(
     device: &Device,
 ) -> Tensor<1> {
     let known: Vec<i32> = draft.vocab.targets().iter().map(|&id| id as i32).collect();
-    let mut target = tensor::<3>(fixture, &format!("{case}.target_logits_shifted"), device);
+    let mut target = fixture.tensor::<3>(&format!("{case}.target_logits_shifted"), device);
     let [batch, n, _] = target.dims();
     let loss_mask: Vec<f32> = fixture.i64(&format!("{case}.loss_mask")).iter().map(|&on| on as f32).collect();
     let mut loss_mask = Tensor::<3>::from_data(TensorData::new(loss_mask, [batch, n, 1]), device);
@@ -111,7 +96,7 @@ fn check_gradients(draft: &Eagle3, fixture: &Fixture, case: &str, loss: Tensor<1
     let matrix = |name: &str, layer: &Projection| {
         let name = format!("{case}.grad.{name}.weight");
         if fixture.has(&name) {
-            check(&name, layer.plain().weight.val().grad(&gradients).unwrap().transpose(), fixture);
+            fixture.check(&name, layer.plain().weight.val().grad(&gradients).unwrap().transpose());
         }
     };
     let layer = &draft.midlayer;
@@ -130,7 +115,7 @@ fn check_gradients(draft: &Eagle3, fixture: &Fixture, case: &str, loss: Tensor<1
     ];
     for (name, norm) in norms {
         let gradient = norm.gamma.val().grad(&gradients).unwrap();
-        check(&format!("{case}.grad.{name}.weight"), gradient, fixture);
+        fixture.check(&format!("{case}.grad.{name}.weight"), gradient);
     }
 }
 
@@ -168,16 +153,16 @@ fn drafts() -> Vec<String> {
 /// The rows of `hf_llama_gqa`'s embedding for `ids`, `[1, n, H]`.
 fn embed(ids: &[i64], device: &Device) -> Tensor<3> {
     let target = Fixture::open(&root().join("hf_llama_gqa/model.safetensors"));
-    let table = tensor::<2>(&target, "model.embed_tokens.weight", device);
+    let table = target.tensor::<2>("model.embed_tokens.weight", device);
     let ids: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
     table.select(0, Tensor::from_ints(ids.as_slice(), device)).unsqueeze()
 }
 
 fn check_keys(draft_keys: Option<(Tensor<4>, Tensor<4>)>, fixture: &Fixture, step: &str) {
     let (keys, values) = draft_keys.unwrap();
-    check(&format!("{step}.k"), keys, fixture);
+    fixture.check(&format!("{step}.k"), keys);
     if fixture.has(&format!("{step}.v")) {
-        check(&format!("{step}.v"), values, fixture);
+        fixture.check(&format!("{step}.v"), values);
     }
 }
 
@@ -189,7 +174,7 @@ fn fixture_inference_is_the_same() {
     let ids = fixture.i64("draft_input_ids");
     let n = ids.len();
     let rows = FeatureRows {
-        features: tensor(&fixture, "taps_concat", &device),
+        features: fixture.tensor("taps_concat", &device),
         embeds: embed(&ids, &device),
         positions: &[(0..n).collect()],
         mask: &Mask::Causal,
@@ -198,15 +183,15 @@ fn fixture_inference_is_the_same() {
     let mut state = draft.start();
     let pass = draft.extend(&mut state, rows);
     let logits = draft.logits(pass.predict);
-    check("prefill.hidden_out", pass.hidden.clone(), &fixture);
-    check("prefill.draft_logits", logits.clone(), &fixture);
+    fixture.check("prefill.hidden_out", pass.hidden.clone());
+    fixture.check("prefill.draft_logits", logits.clone());
     check_keys(state.cache.layer(0), &fixture, "prefill");
     let best: i64 = logits.narrow(1, n - 1, 1).argmax(2).into_scalar();
     let token = i64::from(draft.vocab.target(best as u32));
     assert_eq!(token, fixture.i64("step.token_target_id")[0]);
     let hidden = pass.hidden.narrow(1, n - 1, 1);
     let pass = draft.step(&mut state, hidden, embed(&[token], &device), &[vec![n]], &Mask::Causal);
-    check("step.hidden_out", pass.hidden.clone(), &fixture);
-    check("step.draft_logits", draft.logits(pass.predict), &fixture);
+    fixture.check("step.hidden_out", pass.hidden.clone());
+    fixture.check("step.draft_logits", draft.logits(pass.predict));
     check_keys(state.cache.layer(0), &fixture, "step");
 }

@@ -1,4 +1,3 @@
 //! The EAGLE-3 head against recordings of the published implementation.
 
 mod eagle3;
-mod files;
