@@ -13,6 +13,7 @@ pub mod sampling;
 pub mod stop;
 pub mod tree;
 pub mod verify;
+pub mod walk;
 
 pub use batch::generate_batch;
 pub use builder::TreeBuilder;
@@ -26,3 +27,4 @@ pub use sampling::Sampling;
 pub use stop::Stop;
 pub use tree::{DraftTree, TreeShape};
 pub use verify::{Acceptance, Greedy, Verdict, Verifier};
+pub use walk::Walk;

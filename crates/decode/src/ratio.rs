@@ -1,46 +1,29 @@
 //! Recursive rejection (SpecInfer; without replacement as in Jeon et al. 2024): the children of a node are samples of the
 //! draft, tried one after the other with min(1, p/q).
 
-use burn::prelude::*;
-
-use crate::sampling::{draw, normalise};
-use crate::verify::{Uniforms, logits_row};
-use crate::{DraftTree, Sampling, Verdict, Verifier};
+use crate::DraftTree;
+use crate::sampling::normalise;
+use crate::verify::Uniforms;
+use crate::walk::Rule;
 
 /// Accept child x if u < p(x)/q(x), else p = (p - q)+ renormalised and x leaves q. Needs a tree whose children were sampled
 /// without replacement from `DraftTree::proposals`; a node without a proposal gets its children as point masses.
-#[derive(Debug, Clone)]
-pub struct Ratio<U> {
-    sampling: Sampling,
-    uniforms: U,
-}
+#[derive(Debug, Clone, Copy)]
+pub struct Ratio;
 
-impl<U: Uniforms> Ratio<U> {
-    /// The rule for a target that samples with `sampling`.
-    pub fn new(sampling: Sampling, uniforms: U) -> Self {
-        Self { sampling, uniforms }
-    }
-
-    /// The accepted path and the distribution of the bonus token; `row(i)` gives the target's logits after node i.
-    pub fn accept(&mut self, tree: &DraftTree, mut row: impl FnMut(usize) -> Vec<f32>) -> (Vec<usize>, Vec<f32>) {
-        let mut path = vec![0];
-        let mut node = 0;
-        loop {
-            let mut p = self.sampling.probabilities(&row(node));
-            match self.first_accepted(tree, node, &mut p) {
-                Some(child) => node = child,
-                None => return (path, p),
-            }
-            path.push(node);
-        }
-    }
-
-    fn first_accepted(&mut self, tree: &DraftTree, node: usize, p: &mut [f32]) -> Option<usize> {
+impl Rule for Ratio {
+    fn first_accepted(
+        &self,
+        tree: &DraftTree,
+        node: usize,
+        p: &mut [f32],
+        uniforms: &mut impl Uniforms,
+    ) -> Option<usize> {
         let mut q = tree.proposals[node].clone();
         for child in tree.children(node) {
             let token = tree.tokens[child];
             let q_token = q.iter().find(|(id, _)| *id == token).map_or(1.0, |&(_, weight)| weight);
-            if self.uniforms.test() * q_token < p[token as usize] || !subtract(p, &q, token) {
+            if uniforms.test() * q_token < p[token as usize] || !subtract(p, &q, token) {
                 return Some(child);
             }
             q.retain(|(id, _)| *id != token);
@@ -71,13 +54,5 @@ fn normalise_pairs(pairs: &mut [(u32, f32)]) {
     let sum: f64 = pairs.iter().map(|&(_, weight)| f64::from(weight)).sum();
     if sum > 0.0 {
         pairs.iter_mut().for_each(|(_, weight)| *weight = (f64::from(*weight) / sum) as f32);
-    }
-}
-
-impl<U: Uniforms> Verifier for Ratio<U> {
-    fn verify(&mut self, tree: &DraftTree, logits: Tensor<2>) -> Verdict {
-        let (path, residual) = self.accept(tree, |node| logits_row(&logits, node));
-        let bonus = draw(&residual, self.uniforms.draw()) as u32;
-        Verdict { path, bonus }
     }
 }

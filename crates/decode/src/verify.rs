@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::point_mass::PointMass;
 use crate::ratio::Ratio;
-use crate::{DraftTree, Sampling};
+use crate::{DraftTree, Sampling, Walk};
 
 /// What a verification pass decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,8 +37,8 @@ impl Acceptance {
         let random = ChaCha8Rng::seed_from_u64(sampling.seed);
         match (sampling.is_greedy(), self) {
             (true, _) => Box::new(Greedy),
-            (false, Self::PointMass) => Box::new(PointMass::new(sampling, random)),
-            (false, Self::Ratio) => Box::new(Ratio::new(sampling, random)),
+            (false, Self::PointMass) => Box::new(Walk::new(PointMass, sampling, random)),
+            (false, Self::Ratio) => Box::new(Walk::new(Ratio, sampling, random)),
         }
     }
 }

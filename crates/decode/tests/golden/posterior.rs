@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use burn::prelude::*;
 use sightdraft_decode::verify::Uniforms;
-use sightdraft_decode::{DraftTree, Greedy, PointMass, Sampling, Verifier};
+use sightdraft_decode::{DraftTree, Greedy, PointMass, Sampling, Verifier, Walk};
 use sightdraft_fixtures::{Fixture, files, root};
 
 /// Uniforms in the order recorded.
@@ -97,7 +97,7 @@ fn check(fixture: &Fixture, case: &str) {
         return;
     }
     let uniforms = fixture.f64(&format!("{case}.uniforms"));
-    let mut rule = PointMass::new(sampling, Recorded(uniforms.into_iter()));
+    let mut rule = Walk::new(PointMass, sampling, Recorded(uniforms.into_iter()));
     let (accepted, residual) = rule.accept(&this.tree, |node| this.logits[node].clone());
     assert_eq!(accepted, path, "{case}");
     assert!(max_diff(&residual, &expected) < 1e-6, "{case}: {}", max_diff(&residual, &expected));
@@ -119,7 +119,7 @@ fn fixture_known_bad_bonus_is_not_ours() {
         for case in bad.cases(".sample_p") {
             let this = Case::open(&good, &case);
             let uniforms = good.f64(&format!("{case}.uniforms"));
-            let mut rule = PointMass::new(sampling(&good, &case), Recorded(uniforms.into_iter()));
+            let mut rule = Walk::new(PointMass, sampling(&good, &case), Recorded(uniforms.into_iter()));
             let (_, residual) = rule.accept(&this.tree, |node| this.logits[node].clone());
             differing += usize::from(max_diff(&residual, &bad.f32(&format!("{case}.sample_p"))) > 1e-3);
         }

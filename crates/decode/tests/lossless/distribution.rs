@@ -3,7 +3,9 @@
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sightdraft_decode::sampling::draw;
-use sightdraft_decode::{DraftTree, DynamicTree, PointMass, Ratio, SampledTree, Sampling, TreeBuilder, TreeShape};
+use sightdraft_decode::{
+    DraftTree, DynamicTree, PointMass, Ratio, SampledTree, Sampling, TreeBuilder, TreeShape, Walk,
+};
 use sightdraft_draft::VocabMap;
 
 const DRAWS: usize = 200_000;
@@ -75,7 +77,7 @@ fn point_masses_keep_the_distribution() {
     let tree = grow(Box::new(DynamicTree::new(4, SHAPE)));
     for sampling in samplings() {
         let mut random = ChaCha8Rng::seed_from_u64(1);
-        let mut rule = PointMass::new(sampling, ChaCha8Rng::seed_from_u64(2));
+        let mut rule = Walk::new(PointMass, sampling, ChaCha8Rng::seed_from_u64(2));
         let mut counts = [0; 16];
         for _ in 0..DRAWS {
             let (path, residual) = rule.accept(&tree, |node| logits_after(&tree, node));
@@ -90,7 +92,7 @@ fn point_masses_keep_the_distribution() {
 fn ratios_keep_the_distribution() {
     for sampling in samplings() {
         let mut random = ChaCha8Rng::seed_from_u64(3);
-        let mut rule = Ratio::new(sampling, ChaCha8Rng::seed_from_u64(4));
+        let mut rule = Walk::new(Ratio, sampling, ChaCha8Rng::seed_from_u64(4));
         let mut counts = [0; 16];
         for _ in 0..DRAWS {
             let seed = ChaCha8Rng::seed_from_u64(random.random());
