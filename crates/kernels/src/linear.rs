@@ -114,6 +114,18 @@ impl PackedLinear {
         (self.words.as_slice().len() + self.bias.len()) * 4
     }
 
+    /// The weights as they are kept, row-major `[outputs, inputs]`.
+    pub fn unpack(&self) -> Vec<f32> {
+        let per_input = words_per_input(self.storage, self.width);
+        let tile = self.inputs * per_input;
+        let mut weight = Vec::with_capacity(self.outputs * self.inputs);
+        for output in 0..self.outputs {
+            let words = &self.words.as_slice()[output / self.width * tile..][..tile];
+            weight.extend(unpack_column(words, output % self.width, per_input, self.storage));
+        }
+        weight
+    }
+
     /// `y = x W^T + b`.
     ///
     /// # Shapes
@@ -254,15 +266,34 @@ fn pack_tiles(
 
 /// Puts one output's weights in its place in a tile.
 fn pack_column(words: &mut [u32], weights: &[f32], column: usize, per_input: usize, storage: Storage) {
-    let (slot, shift) = match storage {
-        Storage::F32 => (column, 0),
-        // The tile's first vector of outputs in the low halves, the second in the high ones.
-        Storage::Bf16 => (column % per_input, 16 * (column / per_input)),
-    };
+    let (slot, shift) = place(column, per_input, storage);
     for (word, weight) in words[slot..].iter_mut().step_by(per_input).zip(weights) {
         *word |= match storage {
             Storage::F32 => weight.to_bits(),
             Storage::Bf16 => u32::from(bf16::from_f32(*weight).to_bits()) << shift,
         };
+    }
+}
+
+/// One output's weights out of its tile.
+fn unpack_column(
+    words: &[u32],
+    column: usize,
+    per_input: usize,
+    storage: Storage,
+) -> impl Iterator<Item = f32> + use<'_> {
+    let (slot, shift) = place(column, per_input, storage);
+    words.iter().skip(slot).step_by(per_input).map(move |word| match storage {
+        Storage::F32 => f32::from_bits(*word),
+        Storage::Bf16 => bf16::from_bits((word >> shift) as u16).to_f32(),
+    })
+}
+
+/// Which of an input's words holds an output's weight, and from which bit on.
+fn place(column: usize, per_input: usize, storage: Storage) -> (usize, usize) {
+    match storage {
+        Storage::F32 => (column, 0),
+        // The tile's first vector of outputs in the low halves, the second in the high ones.
+        Storage::Bf16 => (column % per_input, 16 * (column / per_input)),
     }
 }

@@ -54,6 +54,7 @@ proptest! {
             if half_size {
                 weight.iter_mut().for_each(|w| *w = bf16::from_f32(*w).to_f32());
             }
+            prop_assert_eq!(&layer.unpack(), &weight, "{:?}", isa);
             let y = multiply(&layer, &x, rows);
             for (i, y) in y.iter().enumerate() {
                 let (row, output) = (i / outputs, i % outputs);
