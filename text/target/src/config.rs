@@ -181,16 +181,25 @@ impl LlamaConfig {
     /// What no tensor shape would catch in time.
     fn check(&self, path: &Path) -> Result<()> {
         let groups = self.num_key_value_heads > 0 && self.num_attention_heads.is_multiple_of(self.num_key_value_heads);
-        let positive = [self.hidden_size, self.intermediate_size, self.vocab_size, self.num_attention_heads];
+        let positive = [
+            ("hidden_size", self.hidden_size),
+            ("intermediate_size", self.intermediate_size),
+            ("num_hidden_layers", self.num_hidden_layers),
+            ("num_attention_heads", self.num_attention_heads),
+            ("vocab_size", self.vocab_size),
+            ("max_position_embeddings", self.max_position_embeddings),
+        ];
         let mend = "correct config.json";
+        if let Some((key, _)) = positive.iter().find(|(_, size)| *size == 0) {
+            return Err(Error::file(path, format!("{key} above 0"), "0", mend));
+        }
         if !groups {
             let found = format!("{} over {}", self.num_attention_heads, self.num_key_value_heads);
             let expected = "num_attention_heads to be a multiple of num_key_value_heads";
             return Err(Error::file(path, expected, found, mend));
         }
-        if positive.contains(&0) || self.head_dim == 0 || !self.head_dim.is_multiple_of(2) {
-            let found = format!("head_dim {}, sizes {positive:?}", self.head_dim);
-            return Err(Error::file(path, "an even head_dim and sizes above 0", found, mend));
+        if self.head_dim == 0 || !self.head_dim.is_multiple_of(2) {
+            return Err(Error::file(path, "an even head_dim above 0", self.head_dim.to_string(), mend));
         }
         if !(self.rms_norm_eps > 0.0 && self.rope.theta > 0.0) {
             let found = format!("{} and {}", self.rms_norm_eps, self.rope.theta);
@@ -278,6 +287,14 @@ mod tests {
         let config = resolve(json!({"vocab_size": 32064})).expect("resolves");
         assert_eq!((config.hidden_size, config.head_dim, config.num_key_value_heads), (4096, 128, 32));
         assert_eq!((config.vocab_size, config.rope.theta), (32064, 10000.0));
+    }
+
+    #[test]
+    fn sizes_of_nothing_are_errors_that_name_the_key() {
+        for key in ["num_hidden_layers", "hidden_size", "num_attention_heads", "max_position_embeddings"] {
+            let message = resolve(json!({key: 0})).expect_err(key).to_string();
+            assert!(message.contains(&format!("{key} above 0")), "{message}");
+        }
     }
 
     #[test]

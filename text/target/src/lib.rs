@@ -15,6 +15,8 @@ pub mod save;
 pub mod served;
 pub mod target;
 pub mod text;
+#[cfg(test)]
+mod tiny;
 
 pub use cache::KvCache;
 pub use config::{LlamaConfig, RopeConfig};

@@ -199,22 +199,9 @@ mod tests {
     use sightdraft_vision::Pixels;
 
     use super::*;
-    use crate::RopeConfig;
+    use crate::tiny;
 
-    fn tiny() -> Llava {
-        let text = LlamaConfig {
-            hidden_size: 8,
-            intermediate_size: 8,
-            num_hidden_layers: 1,
-            num_attention_heads: 2,
-            num_key_value_heads: 1,
-            head_dim: 4,
-            vocab_size: 16,
-            max_position_embeddings: 12,
-            rms_norm_eps: 1e-5,
-            rope: RopeConfig { theta: 1e4, scaling: None },
-            tie_word_embeddings: false,
-        };
+    fn model() -> Llava {
         let vision = VisionConfig {
             hidden_size: 8,
             intermediate_size: 8,
@@ -230,7 +217,7 @@ mod tests {
         };
         let device = Device::flex();
         device.seed(3);
-        Llava::init(&LlavaConfig { text, vision, image_token: 99 }, &device)
+        Llava::init(&LlavaConfig { text: tiny::config(), vision, image_token: 99 }, &device)
     }
 
     fn image(k: f32) -> Pixels {
@@ -239,7 +226,7 @@ mod tests {
 
     #[test]
     fn one_token_per_image_and_one_per_row_are_the_same_prompt() {
-        let model = tiny();
+        let model = model();
         let rows = |ids: &[u32]| model.rows(&Prompt { ids: ids.to_vec(), images: vec![image(0.1), image(0.3)] });
         let short = rows(&[1, 99, 99, 2]).unwrap();
         let long = rows(&[1, 99, 99, 99, 99, 99, 99, 99, 99, 2]).unwrap();
@@ -256,7 +243,7 @@ mod tests {
 
     #[test]
     fn what_does_not_fit_is_refused() {
-        let model = tiny();
+        let model = model();
         let refusal = |ids: &[u32], images: Vec<Pixels>| {
             model.rows(&Prompt { ids: ids.to_vec(), images }).expect_err("refused").to_string()
         };
@@ -269,7 +256,7 @@ mod tests {
 
     #[test]
     fn what_is_saved_loads_under_both_naming_schemes() {
-        let model = tiny();
+        let model = model();
         let dir = tempfile::tempdir().unwrap();
         model.save(dir.path(), DType::F32).unwrap();
         let prompt = Prompt { ids: vec![1, 99, 2], images: vec![image(0.2)] };

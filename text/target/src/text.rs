@@ -55,35 +55,18 @@ impl Llama {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{LlamaConfig, RopeConfig};
+    use crate::tiny;
     use sightdraft_vision::Pixels;
-
-    fn tiny() -> Llama {
-        let config = LlamaConfig {
-            hidden_size: 8,
-            intermediate_size: 8,
-            num_hidden_layers: 1,
-            num_attention_heads: 2,
-            num_key_value_heads: 1,
-            head_dim: 4,
-            vocab_size: 16,
-            max_position_embeddings: 4,
-            rms_norm_eps: 1e-5,
-            rope: RopeConfig { theta: 1e4, scaling: None },
-            tie_word_embeddings: true,
-        };
-        Llama::init(&config, &Device::flex())
-    }
 
     #[test]
     fn an_image_is_refused_and_so_is_what_does_not_fit() {
-        let model = tiny();
+        let model = Llama::init(&tiny::config(), &Device::flex());
         let refusal = |ids: &[u32], images: Vec<Pixels>| {
             model.rows(&Prompt { ids: ids.to_vec(), images }).expect_err("refused").to_string()
         };
         let image = Pixels { size: 1, values: vec![0.0; 3] };
         assert!(refusal(&[1], vec![image]).contains("text-only"));
-        assert!(refusal(&[1; 5], vec![]).contains("5 tokens"));
+        assert!(refusal(&[1; 13], vec![]).contains("13 tokens"));
         assert!(refusal(&[], vec![]).contains("0 tokens"));
         assert!(refusal(&[16], vec![]).contains("id 16"));
         assert_eq!(model.rows(&Prompt { ids: vec![1, 2], images: vec![] }).expect("fits").embeds.dims(), [1, 2, 8]);
