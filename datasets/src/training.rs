@@ -61,9 +61,14 @@ impl Writer {
     /// Opens `path` to go on, or makes it. A last line that a kill cut short is removed.
     ///
     /// # Errors
-    /// A file that cannot be opened or whose whole lines do not parse.
+    /// A file that cannot be opened or whose whole lines do not parse; something else than a file.
     pub fn open(path: &Path) -> Result<Self> {
         let fail = |e| Error::io("write", path, e);
+        // A device or a pipe may never end, and what was written there cannot be read back.
+        if std::fs::metadata(path).is_ok_and(|found| !found.is_file()) {
+            let mend = "name a file, there already or not";
+            return Err(Error::file(path, "a file to add lines to", "a folder, device or pipe", mend));
+        }
         std::fs::create_dir_all(folder(path)).map_err(fail)?;
         let mut file =
             OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(fail)?;
@@ -177,6 +182,16 @@ mod tests {
         assert_eq!((&all[0].messages, &all[0].answer_ids), (&talk("").messages, &Some(vec![5, 2])));
         let ImageSource::File(image) = &all[0].images[0] else { panic!("a file was written") };
         assert_eq!(image::open(image).unwrap().to_rgb8().get_pixel(1, 2).0, [1, 2, 3]);
+    }
+
+    #[test]
+    fn only_a_file_is_gone_on_with() {
+        let dir = tempfile::tempdir().unwrap();
+        let devices: &[&Path] = if cfg!(unix) { &[Path::new("/dev/full"), Path::new("/dev/zero")] } else { &[] };
+        for path in [dir.path()].iter().chain(devices) {
+            let message = Writer::open(path).map(|_| ()).unwrap_err().to_string();
+            assert!(message.contains("a file to add lines to"), "{message}");
+        }
     }
 
     #[test]
