@@ -1,21 +1,22 @@
 //! Benchmarks read from their official files.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use sightdraft_core::{Error, Result, Role};
 use sightdraft_datasets::prompts::{HUMANEVAL, Preset};
-use sightdraft_datasets::{Conversation, ImageSource, chartqa, gsm8k, humaneval, mt_bench, vqav2};
+use sightdraft_datasets::{CodeTest, Conversation, ImageSource, chartqa, gsm8k, humaneval, mt_bench, vqav2};
 use sightdraft_vision::Image;
 
 use crate::benchmark::Picture;
-use crate::scoring::{last_number, relaxed, vqa};
+use crate::scoring::{Python, last_number, relaxed, vqa};
 use crate::{Benchmark, Item};
 
 /// Most tokens of an answer to a text question, as EAGLE measures.
 const TEXT_TOKENS: usize = 1024;
 
-/// How an answer is judged against the references.
-type Score = fn(answer: &str, references: &[String]) -> Option<f64>;
+/// How the answer to an item is judged.
+type Score = Box<dyn Fn(&Item, &str) -> Option<f64>>;
 
 /// A benchmark of files.
 pub struct Official {
@@ -29,26 +30,30 @@ pub struct Official {
 impl Official {
     /// MT-Bench: `path` is question.jsonl. Judged by people or models only, so without a score.
     pub fn mt_bench(path: &Path) -> Result<Self> {
-        Ok(Self::text("mt_bench", "{question}", mt_bench::read(path)?, |_, _| None))
+        Ok(Self::text("mt_bench", "{question}", mt_bench::read(path)?, Box::new(|_, _| None)))
     }
 
     /// GSM8K: `path` is test.jsonl; the last number counts.
     pub fn gsm8k(path: &Path) -> Result<Self> {
-        Ok(Self::text("gsm8k", "{question}", gsm8k::read(path)?, |answer, references| {
-            Some(f64::from(u8::from(references.iter().any(|right| last_number::is_right(answer, right)))))
-        }))
+        Ok(Self::text("gsm8k", "{question}", gsm8k::read(path)?, any_reference(last_number::is_right)))
     }
 
-    /// HumanEval: `path` is HumanEval.jsonl.gz. Scoring would run generated code, so there is none.
-    pub fn humaneval(path: &Path) -> Result<Self> {
-        Ok(Self::text("humaneval", &format!("{HUMANEVAL}{{question}}"), humaneval::read(path)?, |_, _| None))
+    /// HumanEval: `path` is HumanEval.jsonl.gz. Scoring (pass@1) runs what the model wrote, so it needs a `python` to run it
+    /// with; without one there are no scores.
+    pub fn humaneval(path: &Path, python: Option<Python>) -> Result<Self> {
+        let problems = humaneval::read(path)?;
+        let test = |problem: &Conversation| Some((problem.id.clone(), problem.code.clone()?));
+        let tests: HashMap<String, CodeTest> = problems.iter().filter_map(test).collect();
+        let score = move |item: &Item, answer: &str| {
+            let passed = python.as_ref()?.passes(tests.get(&item.id)?, answer);
+            Some(f64::from(u8::from(passed)))
+        };
+        Ok(Self::text("humaneval", &format!("{HUMANEVAL}{{question}}"), problems, Box::new(score)))
     }
 
     /// ChartQA: `path` is a split's folder or one of its files.
     pub fn chartqa(path: &Path, preset: Preset) -> Result<Self> {
-        Self::visual("chartqa", preset, chartqa::read(path)?, |answer, references| {
-            Some(f64::from(u8::from(references.iter().any(|right| relaxed::is_right(answer, right)))))
-        })
+        Self::visual("chartqa", preset, chartqa::read(path)?, any_reference(relaxed::is_right))
     }
 
     /// VQAv2: `path` is a folder with one `*questions.json`, at most one `*annotations.json`, and the photos.
@@ -57,9 +62,9 @@ impl Official {
             .ok_or_else(|| Error::file(path, "a *questions.json of VQAv2", "none", "unpack the questions there"))?;
         let annotations = ending(path, "annotations.json")?;
         let conversations = vqav2::read(&questions, annotations.as_deref(), path)?;
-        Self::visual("vqav2", preset, conversations, |answer, annotators| {
-            (!annotators.is_empty()).then(|| vqa::accuracy(answer, annotators))
-        })
+        let score =
+            |item: &Item, answer: &str| (!item.references.is_empty()).then(|| vqa::accuracy(answer, &item.references));
+        Self::visual("vqav2", preset, conversations, Box::new(score))
     }
 
     fn text(name: &'static str, instruction: &str, conversations: Vec<Conversation>, score: Score) -> Self {
@@ -70,7 +75,7 @@ impl Official {
     fn visual(name: &'static str, preset: Preset, conversations: Vec<Conversation>, score: Score) -> Result<Self> {
         let suffix = preset.suffix(name)?;
         // A long explanation is for timing: the rules judge short answers only.
-        let score = if preset == Preset::Official { score } else { |_: &str, _: &[String]| None };
+        let score = if preset == Preset::Official { score } else { Box::new(|_: &Item, _: &str| None) };
         Ok(Self {
             name,
             instruction: format!("<image>\n{{question}}{suffix}"),
@@ -79,6 +84,13 @@ impl Official {
             score,
         })
     }
+}
+
+/// 1 if the answer is right by any of the references.
+fn any_reference(is_right: fn(&str, &str) -> bool) -> Score {
+    Box::new(move |item, answer| {
+        Some(f64::from(u8::from(item.references.iter().any(|reference| is_right(answer, reference)))))
+    })
 }
 
 /// The one file in `dir` whose name ends so.
@@ -135,7 +147,7 @@ impl Benchmark for Official {
     }
 
     fn score(&self, item: &Item, answers: &[String]) -> Option<f64> {
-        (self.score)(answers.last()?, &item.references)
+        (self.score)(item, answers.last()?)
     }
 }
 
@@ -169,6 +181,20 @@ mod tests {
         let item = &mt_bench.items()[0];
         assert_eq!(item.turns, ["Write.", "Again."]);
         assert_eq!(mt_bench.score(item, &["a".into(), "b".into()]), None);
+    }
+
+    #[test]
+    fn humaneval_is_scored_only_where_code_may_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let line = r#"{"task_id": "HumanEval/0", "prompt": "def f():\n    'One.'\n", "entry_point": "f", "test": "def check(c): assert c() == 1"}"#;
+        let path = file(&dir, "HumanEval.jsonl", line);
+        let answers = ["```python\ndef f():\n    return 1\n```".to_string()];
+        let timed = Official::humaneval(&path, None).unwrap();
+        assert_eq!(timed.score(&timed.items()[0], &answers), None);
+        let Ok(python) = Python::find() else { return println!("skipped: no python3 here") };
+        let scored = Official::humaneval(&path, Some(python)).unwrap();
+        assert_eq!(scored.score(&scored.items()[0], &answers), Some(1.0));
+        assert_eq!(scored.score(&scored.items()[0], &["    return 2".into()]), Some(0.0));
     }
 
     #[test]

@@ -9,6 +9,7 @@ use sightdraft_core::{Error, Result, hub};
 use sightdraft_datasets::prompts::Preset;
 use sightdraft_decode::Acceptance;
 use sightdraft_draft::DraftModel;
+use sightdraft_eval::scoring::Python;
 use sightdraft_eval::{Benchmark, Entrant, Plan, Shard, benchmarks, fingerprint, run as measure};
 use sightdraft_target::ServedTarget;
 
@@ -47,6 +48,10 @@ pub struct Arguments {
     /// Prompts per benchmark, spread over it by the seed.
     #[arg(long, value_parser = at_least_one)]
     limit: Option<usize>,
+    /// Score HumanEval by running the programs that the model writes, with python3 as you: 10 seconds and 1 GiB each, but no
+    /// sandbox around them.
+    #[arg(long)]
+    execute: bool,
     /// Do part i of n.
     #[arg(long, default_value = "1/1", value_name = "I/N")]
     shard: Shard,
@@ -61,10 +66,11 @@ pub struct Arguments {
 }
 
 pub fn run(arguments: &Arguments) -> Result<()> {
+    let python = if arguments.execute { python() } else { None };
     let benchmarks = arguments
         .benchmark
         .iter()
-        .map(|spec| benchmarks::open(spec, arguments.prompts))
+        .map(|spec| benchmarks::open(spec, arguments.prompts, python.as_ref()))
         .collect::<Result<Vec<Box<dyn Benchmark>>>>()?;
     let (device, taken) = arguments.device.pick()?;
     eprintln!("{taken}");
@@ -101,6 +107,11 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     arguments.report.prepare()?;
     let benchmarks: Vec<&dyn Benchmark> = benchmarks.iter().map(|benchmark| benchmark.as_ref()).collect();
     finish(&measure(&target, &entrants, &benchmarks, &plan)?, &arguments.report)
+}
+
+/// The interpreter for `--execute`; without one the run goes on and code stays unscored.
+fn python() -> Option<Python> {
+    Python::find().inspect_err(|error| eprintln!("HumanEval is not scored: {error}")).ok()
 }
 
 /// `[NAME=]DIR`, opened, and its directory.
