@@ -47,13 +47,23 @@ impl Recipe {
         let mend = "correct that key of the recipe or the --set that changes it";
         let bad = |e: toml::de::Error| Error::file(path, "a recipe", e.message().replace('\n', " "), mend);
         let mut table: Table = text.parse().map_err(bad)?;
+        name_objective(&mut table);
         for text in overrides {
             set(&mut table, text)?;
         }
+        name_objective(&mut table);
         let (models, train) = table.into_iter().partition::<Table, _>(|(key, _)| MODEL_KEYS.contains(&key.as_str()));
         let train = TrainConfig::deserialize(Value::Table(train)).map_err(bad)?;
         train.validate()?;
         Ok(Self { models: Models::deserialize(Value::Table(models)).map_err(bad)?, train })
+    }
+}
+
+/// `objective = "vsd"` as the table that it is short for, so that overrides find its keys.
+fn name_objective(table: &mut Table) {
+    if let Some(objective) = table.get_mut("objective").filter(|objective| objective.is_str()) {
+        let name = objective.clone();
+        *objective = Value::Table(Table::from_iter([("name".to_string(), name)]));
     }
 }
 
@@ -94,11 +104,27 @@ mod tests {
 
     #[test]
     fn overrides_win_and_the_rest_stays() {
-        let recipe = open(RECIPE, &["optim.lr=1e-4", "target=owner/name", "objective.name=survival"]).unwrap();
+        let recipe = open(RECIPE, &["optim.lr=1e-4", "target=owner/name", "objective=vsd"]).unwrap();
         assert_eq!(recipe.train.optim.lr, 1e-4);
         assert_eq!(recipe.train.epochs, 3);
         assert_eq!(recipe.models.target, "owner/name");
-        assert!(matches!(recipe.train.objective, sightdraft_train::ObjectiveConfig::Survival(_)));
+        assert!(matches!(recipe.train.objective, sightdraft_train::ObjectiveConfig::Vsd(_)));
+    }
+
+    #[test]
+    fn an_objective_is_one_word_or_a_table() {
+        let name = |text: &str, overrides: &[&str]| {
+            let text = RECIPE.replace("[optim]", &format!("{text}\n[optim]"));
+            open(&text, overrides).map(|recipe| recipe.train.objective.objective().name())
+        };
+        assert_eq!(name("objective = \"vsd\"", &[]).unwrap(), "vsd (survival)");
+        assert_eq!(name("objective = \"vsd\"", &["objective.mode=em"]).unwrap(), "vsd (em)");
+        assert_eq!(name("[objective]\nname = \"vsd\"\nmode = \"elbo\"", &[]).unwrap(), "vsd (elbo)");
+        let sum = "[objective]\nname = \"sum\"\n[[objective.terms]]\nweight = 1\nname = \"vsd\"\nsamples = 8\n\
+                   [[objective.terms]]\nweight = 0.25\nname = \"lk\"";
+        assert_eq!(name(sum, &[]).unwrap(), "1 vsd (survival) + 0.25 lk");
+        let message = name("objective = \"vsd\"", &["objective.anchor=-1"]).unwrap_err().to_string();
+        assert!(message.contains("objective.anchor"), "{message}");
     }
 
     #[test]

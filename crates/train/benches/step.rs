@@ -10,7 +10,7 @@ use sightdraft_draft::{Draft, DraftConfig, DraftModel, Eagle3, VocabMap};
 use sightdraft_target::Target;
 use sightdraft_target::load::load_text;
 use sightdraft_train::features::{Batch, Sequence, restricted_head};
-use sightdraft_train::objective::{SoftCe, Survival};
+use sightdraft_train::objective::{SoftCe, Vsd};
 use sightdraft_train::trainable::trainable;
 use sightdraft_train::{Example, ObjectiveConfig, Setup, TrainConfig, Trainer};
 
@@ -34,8 +34,9 @@ fn main() {
         })
         .collect();
     parts(&target, &draft, &examples);
-    for objective in [ObjectiveConfig::SoftCe(SoftCe::default()), ObjectiveConfig::Survival(Survival::default())] {
+    for objective in [ObjectiveConfig::SoftCe(SoftCe::default()), ObjectiveConfig::Vsd(Vsd::default())] {
         let out = tempfile::tempdir().expect("a temporary directory");
+        let name = objective.objective().name();
         let config = TrainConfig { objective, epochs: 4, batch_tokens: 1000, ..TrainConfig::default() };
         let setup = Setup {
             config,
@@ -48,7 +49,7 @@ fn main() {
         };
         let mut trainer = Trainer::start(setup, draft.clone()).expect("a run");
         while let Some(report) = trainer.step().expect("a step") {
-            println!("{objective:?}: {:.0} tokens/s, loss {}", report.tokens as f64 / report.seconds, report.loss);
+            println!("{name}: {:.0} tokens/s, loss {}", report.tokens as f64 / report.seconds, report.loss);
         }
     }
 }

@@ -2,13 +2,14 @@
 
 use burn::prelude::*;
 use burn::tensor::DType;
+use rand::Rng;
 use sightdraft_core::Result;
 use sightdraft_draft::{Draft, DraftModel, FeatureRows, VocabMap};
 use sightdraft_target::{KvCache, Llama, Mask, Prompt, Target};
 
 use crate::align;
 use crate::example::{Example, Picture};
-use crate::objective::{Step, Unrolled};
+use crate::objective::{FeaturePair, Step, Unrolled};
 
 /// Rows of vocabulary logits made at a time: they are wide, and only their argmax or their token's probability stays.
 pub(crate) const LOGIT_ROWS: usize = 256;
@@ -92,6 +93,12 @@ pub(crate) fn ids_of(ids: Tensor<1, Int>) -> Vec<u32> {
     ids.into_iter().map(|id| id as u32).collect()
 }
 
+/// `[B, n, W]` as `[B * n, W]`.
+fn flat_rows(rows: Tensor<3>) -> Tensor<2> {
+    let [batch, n, width] = rows.dims();
+    rows.reshape([batch * n, width])
+}
+
 /// Row indices as a tensor.
 pub(crate) fn index(rows: &[usize], device: &Device) -> Tensor<1, Int> {
     let rows: Vec<i64> = rows.iter().map(|row| *row as i64).collect();
@@ -133,6 +140,8 @@ pub struct Batch<'a> {
     /// Rows that train.
     pub anchors: Vec<Anchor>,
     steps: usize,
+    /// Added to the features that the draft reads, `[B, n, F]`; not to those that it guesses.
+    noise: Option<Tensor<3>>,
 }
 
 impl<'a> Batch<'a> {
@@ -141,7 +150,23 @@ impl<'a> Batch<'a> {
         let anchors = sequences.iter().enumerate().flat_map(|(sequence, s)| {
             align::anchors(&s.assistant, steps).into_iter().map(move |position| Anchor { sequence, position })
         });
-        Self { sequences, anchors: anchors.collect(), steps }
+        Self { sequences, anchors: anchors.collect(), steps, noise: None }
+    }
+
+    /// The same batch with uniform noise of `amplitude` times 512 over each sequence's rows on the features that the draft
+    /// reads, as the EAGLE-1 family is trained.
+    pub fn with_noise(mut self, amplitude: f32, rng: &mut impl Rng) -> Self {
+        if amplitude > 0.0 && !self.anchors.is_empty() {
+            let (n, width) = (self.rows(), self.sequences[0].features.dims()[1]);
+            let of = |s: &Sequence, rng: &mut _| {
+                let scale = amplitude * 512.0 / s.len() as f32;
+                (0..n * width).map(|_| (Rng::random::<f32>(rng) - 0.5) * scale).collect::<Vec<_>>()
+            };
+            let values: Vec<f32> = self.sequences.iter().flat_map(|s| of(s, rng)).collect();
+            let device = self.sequences[0].features.device();
+            self.noise = Some(Tensor::from_data(TensorData::new(values, [self.sequences.len(), n, width]), &device));
+        }
+        self
     }
 
     /// Draft rows of the longest sequence: features 0..T-2, for the last token is predicted from T-3.
@@ -153,7 +178,8 @@ impl<'a> Batch<'a> {
     /// sequences share the optimiser step.
     pub fn unroll(&self, draft: &DraftModel, head: &Tensor<2>, step_sequences: usize) -> Unrolled {
         let n = self.rows();
-        let features = self.padded(|s| &s.features, 0, n);
+        let clean = self.padded(|s| &s.features, 0, n);
+        let features = self.noise.iter().fold(clean, |features, noise| features + noise.clone());
         let embeds = |shift: usize| self.padded(|s| &s.embeds, 1 + shift, n);
         let positions = [(0..n).collect()];
         let image: Vec<Vec<bool>> = self.sequences.iter().map(|s| window(&s.image, 1, n)).collect();
@@ -164,16 +190,29 @@ impl<'a> Batch<'a> {
         let flat: Vec<usize> = self.anchors.iter().map(|a| a.sequence * n + a.position).collect();
         let probabilities = self.target_probabilities(head);
         let greedy = self.greedy(draft.vocab());
+        // Several taps are more than the head reads: such a draft guesses no feature of the target.
+        let next = (draft.taps().len() == 1).then(|| flat_rows(self.padded(|s| &s.features, 1, n)));
         let steps = passes.into_iter().enumerate().map(|(j, pass)| {
-            let [batch, rows, width] = pass.predict.dims();
-            let predict = pass.predict.reshape([batch * rows, width]);
-            let predict = predict.clone().select(0, index(&flat, &predict.device()));
+            let flat = index(&flat, &pass.predict.device());
+            let predict = flat_rows(pass.predict).select(0, flat.clone());
+            let features = next.as_ref().map(|next| FeaturePair {
+                draft: flat_rows(pass.hidden).select(0, flat.clone()),
+                target: next.clone().select(0, flat),
+            });
             let logits = draft.logits(predict.unsqueeze_dim::<3>(0)).squeeze_dim::<2>(0);
             let (target_rows, trains) = self.targets(j, draft.vocab());
             let target = probabilities.clone().select(0, index(&target_rows, &probabilities.device()));
-            Step { logits, target, trains, greedy: greedy.iter().map(|path| path[j]).collect() }
+            Step {
+                logits,
+                target,
+                trains,
+                greedy: greedy.iter().map(|path| path[j]).collect(),
+                tokens: self.tokens(j, draft.vocab()),
+                features,
+            }
         });
-        Unrolled { steps: steps.collect(), weights: self.weights(step_sequences), paths: None }
+        let weights = self.weights(step_sequences);
+        Unrolled { steps: steps.collect(), weights, following: self.following(), paths: None }
     }
 
     /// `[B, n, width]`: rows `from..from + n` of every sequence, zeros behind its end.
@@ -221,6 +260,15 @@ impl<'a> Batch<'a> {
         cells.unzip()
     }
 
+    /// The data's token of every anchor at step `j` as a draft id, where it is the assistant's and the draft can say it.
+    fn tokens(&self, j: usize, vocab: &VocabMap) -> Vec<Option<u32>> {
+        let token = |a: &Anchor| {
+            let s = &self.sequences[a.sequence];
+            align::trains(&s.assistant, a.position, j).then(|| vocab.draft(s.ids[a.position + 2 + j])).flatten()
+        };
+        self.anchors.iter().map(token).collect()
+    }
+
     /// The target's greedy path from every anchor as draft ids, cut at the first token that the draft cannot say.
     fn greedy(&self, vocab: &VocabMap) -> Vec<Vec<Option<u32>>> {
         let chosen: Vec<Vec<u32>> = self.sequences.iter().map(spread_argmax).collect();
@@ -252,6 +300,13 @@ impl<'a> Batch<'a> {
         let answer = |s: &Sequence| s.assistant.iter().skip(2).filter(|a| **a).count().max(1);
         let counts: Vec<usize> = self.sequences.iter().map(answer).collect();
         self.anchors.iter().map(|a| 1.0 / (counts[a.sequence] * step_sequences) as f32).collect()
+    }
+
+    fn following(&self) -> Vec<Option<usize>> {
+        let later = |a: &Anchor| Anchor { position: a.position + 1, ..*a };
+        (0..self.anchors.len())
+            .map(|m| Some(m + 1).filter(|n| self.anchors.get(*n) == Some(&later(&self.anchors[m]))))
+            .collect()
     }
 
     /// Tokens of greedy paths at step 0 that the draft vocabulary lacks, and all of them.

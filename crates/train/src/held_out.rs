@@ -82,10 +82,12 @@ mod tests {
             target: Tensor::zeros([2, 2], &Device::flex()),
             trains: vec![true; 2],
             greedy: vec![Some(0), greedy_b],
+            tokens: vec![None; 2],
+            features: None,
         };
         let steps = vec![step(0, Some(0)), step(1, Some(0)), step(0, None), step(0, None)];
         let mut tally = Tally::default();
-        tally.add_unrolled(&Unrolled { steps, weights: vec![0.5; 2], paths: None }, &[4, 2]);
+        tally.add_unrolled(&Unrolled { steps, weights: vec![0.5; 2], following: vec![None; 2], paths: None }, &[4, 2]);
         let held_out = tally.finish();
         assert_eq!((held_out.accepted, held_out.rows), (1.5, 2));
         assert_eq!(held_out.conditional, [1.0, 0.5, 0.0, 0.0]);

@@ -12,6 +12,7 @@ pub mod features;
 pub mod held_out;
 pub mod objective;
 pub mod plan;
+pub mod ranges;
 pub mod regenerate;
 pub mod rollout;
 pub mod trainable;

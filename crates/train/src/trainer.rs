@@ -73,7 +73,6 @@ pub struct Trainer<'a> {
     setup: Setup<'a>,
     draft: DraftModel,
     optimizer: ModuleOptimizer,
-    objective: Box<dyn Objective>,
     head: Tensor<2>,
     schedule: Vec<Vec<Vec<usize>>>,
     cache: Option<FeatureCache>,
@@ -135,6 +134,11 @@ impl<'a> Trainer<'a> {
         if schedule.is_empty() {
             return Err(Error::invalid("training data", "at least one conversation", "none", "check the file"));
         }
+        if setup.config.objective.objective().regresses() && draft.taps().len() != 1 {
+            let (expected, found) = ("a draft that guesses the target's last feature", "one that reads several taps");
+            let mend = "take soft_ce or another objective on tokens, or a draft of EAGLE-1's family";
+            return Err(Error::invalid("objective", expected, found, mend));
+        }
         let head = restricted_head(setup.target.llama(), draft.vocab());
         let cache = match setup.config.features {
             Features::Online => None,
@@ -147,8 +151,11 @@ impl<'a> Trainer<'a> {
                 Some(FeatureCache::open(&setup.out.join("features"), &key, &head.device())?)
             }
         };
-        let objective = setup.config.objective.build();
-        Ok(Self { setup, draft, optimizer, objective, head, schedule, cache, state })
+        Ok(Self { setup, draft, optimizer, head, schedule, cache, state })
+    }
+
+    fn objective(&self) -> &dyn Objective {
+        self.setup.config.objective.objective()
     }
 
     /// Optimiser steps of the whole run.
@@ -222,7 +229,7 @@ impl<'a> Trainer<'a> {
         let (mut sequences, mut paths) = (vec![], vec![]);
         for &number in batch {
             let (sequence, cache) = self.sequence(number)?;
-            if let (Some(request), Some(mut cache)) = (self.objective.rollout(), cache) {
+            if let (Some(request), Some(mut cache)) = (self.objective().rollout(), cache) {
                 let llama = self.setup.target.llama();
                 let steps = self.setup.config.unroll;
                 let eos = &self.setup.eos;
@@ -231,7 +238,7 @@ impl<'a> Trainer<'a> {
             sequences.push(sequence);
         }
         report.tokens += sequences.iter().map(Sequence::len).sum::<usize>();
-        let batch = Batch::new(&sequences, self.setup.config.unroll);
+        let batch = Batch::new(&sequences, self.setup.config.unroll).with_noise(self.setup.config.feature_noise, rng);
         if batch.anchors.is_empty() {
             return Ok(None);
         }
@@ -239,9 +246,9 @@ impl<'a> Trainer<'a> {
         unrolled.paths = PathBatch::join(paths, step_sequences);
         let (lacking, all) = batch.out_of_vocabulary(self.draft.vocab());
         report.out_of_vocabulary += lacking as f32 / all.max(1) as f32;
-        let loss = self.objective.loss(&unrolled, rng);
+        let loss = self.objective().loss(&unrolled, rng);
         for (name, value) in loss.logged {
-            *report.objective.entry(name.to_owned()).or_default() += value;
+            *report.objective.entry(name).or_default() += value;
         }
         report.loss += loss.value.clone().detach().into_scalar::<f32>();
         Ok(Some(GradientsParams::from_grads(loss.value.backward(), &self.draft)))

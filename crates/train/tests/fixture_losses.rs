@@ -24,7 +24,15 @@ fn step(file: &Fixture, case: &str, k: usize, to_target: &[usize]) -> Step {
     }
     let shape = [batch * length, to_target.len()];
     let tensor = |values| Tensor::from_data(TensorData::new(values, shape), &Device::flex());
-    Step { logits: tensor(logits), target: tensor(p), greedy: vec![None; trains.len()], trains }
+    let cells = trains.len();
+    Step {
+        logits: tensor(logits),
+        target: tensor(p),
+        trains,
+        greedy: vec![None; cells],
+        tokens: vec![None; cells],
+        features: None,
+    }
 }
 
 #[test]
@@ -39,7 +47,12 @@ fn fixture_eagle3_losses() {
         let count = (0..).take_while(|k| file.has(&format!("{case}.step{k}.ploss"))).count();
         let steps: Vec<Step> = (0..count).map(|k| step(&file, &case, k, &to_target)).collect();
         let anchors = steps[0].trains.len();
-        let unrolled = Unrolled { steps, weights: vec![1.0 / anchors as f32; anchors], paths: None };
+        let unrolled = Unrolled {
+            steps,
+            weights: vec![1.0 / anchors as f32; anchors],
+            following: vec![None; anchors],
+            paths: None,
+        };
         for k in 0..count {
             let want = file.f32(&format!("{case}.step{k}.ploss"))[0];
             let got = SoftCe::step(&unrolled, k).into_scalar::<f32>();

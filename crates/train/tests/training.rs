@@ -10,7 +10,7 @@ use sightdraft_draft::{Draft, DraftConfig, DraftModel, Eagle3, FeatureRows, Voca
 use sightdraft_target::{KvCache, Llama, LlamaConfig, Mask, Projection, Prompt, PromptRows, RopeConfig, Target};
 use sightdraft_train::config::Features;
 use sightdraft_train::features::{Batch, Sequence, restricted_head};
-use sightdraft_train::objective::{Elbo, Em, Oracle, RolloutRequest, SoftCe, Survival};
+use sightdraft_train::objective::{Elbo, Em, Oracle, RolloutRequest, SoftCe, Vsd};
 use sightdraft_train::rollout::rollout;
 use sightdraft_train::{
     Example, ObjectiveConfig, OptimConfig, Setup, TrainConfig, Trainer, align, batches, checkpoint, estep,
@@ -138,7 +138,7 @@ fn soft_ce_resumes_to_the_same_losses() {
 
 #[test]
 fn cached_features_resume_to_the_same_losses() {
-    resumes_exactly(ObjectiveConfig::Survival(Survival::default()), Features::Disk);
+    resumes_exactly(ObjectiveConfig::Vsd(Vsd::default()), Features::Disk);
 }
 
 #[test]
@@ -158,10 +158,11 @@ fn a_cache_is_filled_before_the_first_step() {
 
 #[test]
 fn sampled_objectives_resume_to_the_same_losses() {
-    resumes_exactly(ObjectiveConfig::Em(Em { samples: 4, ..Em::default() }), Features::Online);
+    resumes_exactly(ObjectiveConfig::Vsd(Vsd::Em(Em { samples: 4, ..Em::default() })), Features::Online);
     let ratio = Em { samples: 4, oracle: Oracle::Ratio, anchors: 3, ..Em::default() };
-    resumes_exactly(ObjectiveConfig::Em(ratio), Features::Online);
-    resumes_exactly(ObjectiveConfig::Elbo(Elbo { samples: 4, anchors: 3, ..Elbo::default() }), Features::Online);
+    resumes_exactly(ObjectiveConfig::Vsd(Vsd::Em(ratio)), Features::Online);
+    let elbo = Elbo { samples: 4, anchors: 3, ..Elbo::default() };
+    resumes_exactly(ObjectiveConfig::Vsd(Vsd::Elbo(elbo)), Features::Online);
 }
 
 #[test]

@@ -169,7 +169,7 @@ fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>, dtype: DType) -> 
         target.hidden_size,
         draft.taps,
         target.vocab_size,
-        recipe.train.objective.build().name(),
+        recipe.train.objective.objective().name(),
         plan
     ))
 }

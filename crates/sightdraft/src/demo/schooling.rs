@@ -6,7 +6,7 @@ use burn::tensor::Device;
 use sightdraft_core::{Error, Result};
 use sightdraft_draft::DraftModel;
 use sightdraft_target::ServedTarget;
-use sightdraft_train::objective::{SoftCe, Survival};
+use sightdraft_train::objective::{SoftCe, Vsd};
 use sightdraft_train::trainer::best_dir;
 use sightdraft_train::{Example, ObjectiveConfig, OptimConfig, Setup, TrainConfig, Trainer};
 
@@ -74,7 +74,7 @@ pub fn soft_ce() -> ObjectiveConfig {
 
 /// VSD at temperature 0.
 pub fn vsd() -> ObjectiveConfig {
-    ObjectiveConfig::Survival(Survival::default())
+    ObjectiveConfig::Vsd(Vsd::default())
 }
 
 /// One recipe for all, but for the objective.

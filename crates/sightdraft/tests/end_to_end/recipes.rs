@@ -36,7 +36,7 @@ fn every_recipe_passes_a_dry_run() {
         assert!(value("memory").contains("GiB") && value("disk").contains("GiB"), "{out}");
         // The published size, tower and projector included.
         assert!(target != "llava-1.5-7b" || value("parameters").starts_with("target 7063.4 M"), "{out}");
-        assert_eq!(value("objective"), if name.ends_with("-vsd") { "survival" } else { "soft_ce" });
+        assert_eq!(value("objective"), if name.ends_with("-vsd") { "vsd (survival)" } else { "soft_ce" });
     }
 }
 

@@ -25,7 +25,7 @@ fn recipe(dir: &Path, out: &str) -> PathBuf {
     let text = format!(
         "target = {:?}\ndata = {data:?}\nheld_out = {data:?}\nout = {:?}\nunroll = 2\nepochs = 100\nmax_steps = {STEPS}\n\
          batch_tokens = 32\nfeatures = \"disk\"\ncheckpoint_every = 3\nevaluate_every = 20\n\
-         [objective]\nname = \"em\"\nsamples = 4\n",
+         [objective]\nname = \"vsd\"\nmode = \"em\"\nsamples = 4\n",
         dir.join("target"),
         dir.join(out),
     );

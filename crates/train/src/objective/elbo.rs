@@ -4,7 +4,8 @@
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use super::{Loss, Objective, RolloutRequest, SoftCe, Unrolled, leave_one_out_advantage};
+use super::{Loss, MOST_SAMPLES, Objective, RolloutRequest, SoftCe, Unrolled, leave_one_out_advantage};
+use crate::ranges::Range;
 
 /// `-sum_a w_a mean_s (R_s - b_s) log q(z_s) + anchor * soft_ce`, `R = log kappa + log p - log q` detached.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -27,8 +28,17 @@ impl Default for Elbo {
 }
 
 impl Objective for Elbo {
-    fn name(&self) -> &'static str {
-        "elbo"
+    fn name(&self) -> String {
+        "vsd (elbo)".into()
+    }
+
+    fn ranges(&self) -> Vec<Range> {
+        vec![
+            Range::count("samples", self.samples, MOST_SAMPLES),
+            Range::count("anchors", self.anchors, usize::MAX),
+            Range::weight("anchor", self.anchor),
+            Range::decay("soft_ce.decay", self.soft_ce.decay),
+        ]
     }
 
     fn rollout(&self) -> Option<RolloutRequest> {
@@ -48,6 +58,6 @@ impl Objective for Elbo {
             value = value + self.soft_ce.total(unrolled) * self.anchor;
         }
         let bound = rewards.iter().sum::<f32>() / rewards.len().max(1) as f32;
-        Loss { value, logged: vec![("elbo", bound), ("survived", paths.mean_survived())] }
+        Loss { value, logged: vec![("elbo".into(), bound), ("survived".into(), paths.mean_survived())] }
     }
 }

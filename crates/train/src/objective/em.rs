@@ -6,9 +6,11 @@ use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    Loss, Objective, PathBatch, RolloutRequest, SoftCe, Unrolled, car_weights, leave_one_out_acceptance, log_1m_exp,
+    Loss, MOST_SAMPLES, Objective, PathBatch, RolloutRequest, SoftCe, Unrolled, car_weights, leave_one_out_acceptance,
+    log_1m_exp,
 };
 use crate::estep;
+use crate::ranges::Range;
 
 /// Form of the term on rejected paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -140,8 +142,19 @@ fn first_rejected(paths: &PathBatch) -> Tensor<2> {
 }
 
 impl Objective for Em {
-    fn name(&self) -> &'static str {
-        "em"
+    fn name(&self) -> String {
+        "vsd (em)".into()
+    }
+
+    fn ranges(&self) -> Vec<Range> {
+        vec![
+            Range::count("samples", self.samples, MOST_SAMPLES),
+            Range::count("anchors", self.anchors, usize::MAX),
+            Range::weight("gamma", self.gamma),
+            Range::weight("lambda", self.lambda),
+            Range::weight("anchor", self.anchor),
+            Range::decay("soft_ce.decay", self.soft_ce.decay),
+        ]
     }
 
     fn rollout(&self) -> Option<RolloutRequest> {
@@ -167,9 +180,9 @@ impl Objective for Em {
             value = value + self.soft_ce.total(unrolled) * self.anchor;
         }
         let logged = vec![
-            ("path_acceptance", paths.acceptance()),
-            ("survived", paths.mean_survived()),
-            ("corrections_out_of_vocabulary", paths.out_of_vocabulary as f32),
+            ("path_acceptance".into(), paths.acceptance()),
+            ("survived".into(), paths.mean_survived()),
+            ("corrections_out_of_vocabulary".into(), paths.out_of_vocabulary as f32),
         ];
         Loss { value, logged }
     }

@@ -5,7 +5,9 @@ use burn::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use super::{Loss, Objective, Unrolled, constant, log_sum_exp};
+use super::divergence::cross_entropy;
+use super::{Loss, Objective, Unrolled, cells};
+use crate::ranges::Range;
 
 /// `sum_j decay^j sum_m w_m trains_mj CE(p_mj || q_mj)`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -25,26 +27,22 @@ impl SoftCe {
     /// The weighted cross-entropy of one step, `[1]`.
     pub fn step(unrolled: &Unrolled, j: usize) -> Tensor<1> {
         let step = &unrolled.steps[j];
-        // Cells that do not train have weight 0; the gather of anchor rows already dropped most of them.
-        let weights = unrolled.weights.iter().zip(&step.trains).map(|(w, t)| if *t { *w } else { 0.0 }).collect();
-        let weights = constant(weights, &unrolled.device());
-        // p sums to one, so -sum p log q = logsumexp(logits) - sum p logits: no [M, D] log-softmax on the tape.
-        let expected = (step.target.clone() * step.logits.clone()).sum_dim(1).squeeze_dim::<1>(1);
-        ((log_sum_exp(step.logits.clone()) - expected) * weights).sum()
+        cells::weighted(cross_entropy(step), &unrolled.weights, &step.trains)
     }
 
     /// The decayed sum over all steps, `[1]`.
     pub fn total(&self, unrolled: &Unrolled) -> Tensor<1> {
-        (0..unrolled.steps.len())
-            .map(|j| Self::step(unrolled, j) * self.decay.powi(j as i32))
-            .reduce(|a, b| a + b)
-            .expect("an unroll has at least one step")
+        cells::decayed(unrolled, self.decay, cross_entropy)
     }
 }
 
 impl Objective for SoftCe {
-    fn name(&self) -> &'static str {
-        "soft_ce"
+    fn name(&self) -> String {
+        "soft_ce".into()
+    }
+
+    fn ranges(&self) -> Vec<Range> {
+        vec![Range::decay("decay", self.decay)]
     }
 
     fn loss(&self, unrolled: &Unrolled, _rng: &mut ChaCha8Rng) -> Loss {

@@ -8,7 +8,8 @@ use burn::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use super::{Loss, Objective, SoftCe, Unrolled, constant, log_1m_exp, token_log_probs};
+use super::{Loss, MOST_SAMPLES, Objective, SoftCe, Unrolled, constant, log_1m_exp, token_log_probs};
+use crate::ranges::Range;
 
 /// `-sum_m w_m sum_j [1 - (1 - Q_mj)^S] + anchor * soft_ce`.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -56,13 +57,21 @@ impl Survival {
 }
 
 impl Objective for Survival {
-    fn name(&self) -> &'static str {
-        "survival"
+    fn name(&self) -> String {
+        "vsd (survival)".into()
+    }
+
+    fn ranges(&self) -> Vec<Range> {
+        vec![
+            Range::count("samples", self.samples, MOST_SAMPLES),
+            Range::weight("anchor", self.anchor),
+            Range::decay("soft_ce.decay", self.soft_ce.decay),
+        ]
     }
 
     fn loss(&self, unrolled: &Unrolled, _rng: &mut ChaCha8Rng) -> Loss {
         let length = self.expected_length(unrolled);
-        let logged = vec![("expected_length", length.clone().detach().into_scalar::<f32>())];
+        let logged = vec![("expected_length".into(), length.clone().detach().into_scalar::<f32>())];
         let mut value = -length;
         if self.anchor > 0.0 {
             value = value + self.soft_ce.total(unrolled) * self.anchor;

@@ -43,8 +43,15 @@ fn logs(values: &[f32]) -> Vec<f32> {
 /// One anchor, one step: logits with p as the target.
 fn one_position(logits: &Tensor<2>, p: &[f32]) -> Unrolled {
     let target = Tensor::from_data(TensorData::new(p.to_vec(), [1, p.len()]), &Device::flex());
-    let step = Step { logits: logits.clone(), target, trains: vec![true], greedy: vec![Some(0)] };
-    Unrolled { steps: vec![step], weights: vec![1.0], paths: None }
+    let step = Step {
+        logits: logits.clone(),
+        target,
+        trains: vec![true],
+        greedy: vec![Some(0)],
+        tokens: vec![Some(0)],
+        features: None,
+    };
+    Unrolled { steps: vec![step], weights: vec![1.0], following: vec![None], paths: None }
 }
 
 const SOFT_CE: SoftCe = SoftCe { decay: 0.8 };
@@ -80,7 +87,7 @@ fn all_pairs(sampled: &Tensor<2>, corrected: &Tensor<2>, fates: &[PathFate], pro
 
 fn elbo_of(paths: PathBatch) -> Tensor<1> {
     // The unroll itself is not read: there is no anchor term.
-    let unrolled = Unrolled { steps: vec![], weights: vec![], paths: Some(paths) };
+    let unrolled = Unrolled { steps: vec![], weights: vec![], following: vec![], paths: Some(paths) };
     ELBO.loss(&unrolled, &mut rng()).value
 }
 
@@ -95,6 +102,97 @@ fn soft_ce_at_one_position() {
     let entropy: f32 = P.iter().map(|p| -p * p.ln()).sum();
     close(&[loss.clone().into_scalar::<f32>() - entropy], &[0.45643482], 2e-6);
     close(&gradient(&loss, &logits), &[-0.3, -0.1, 0.1, 0.3], 1e-6);
+}
+
+#[test]
+fn rivals_at_one_position() {
+    // Names, values (soft CE's less the target's entropy) and gradients on the logits of q.
+    let hybrid: Vec<f32> = [-0.3, -0.1, 0.1, 0.3]
+        .iter()
+        .zip([-0.07, -0.14, 0.09, 0.12])
+        .map(|(kl, tv)| 0.16529889 * kl + (1.0 - 0.16529889) * tv)
+        .collect();
+    let cases: [(Box<dyn Objective>, f32, Vec<f32>); 4] = [
+        (Box::new(Tv::default()), 0.4, vec![-0.07, -0.14, 0.09, 0.12]),
+        (Box::new(Lk::default()), -(0.6f32.ln()), vec![-0.11666667, -0.23333333, 0.15, 0.2]),
+        (Box::new(LkHybrid::default()), 0.40932861, hybrid),
+        (Box::new(Ce::default()), -(0.1f32.ln()), vec![0.1 - 1.0, 0.2, 0.3, 0.4]),
+    ];
+    for (objective, value, slope) in cases {
+        let logits = table(&logs(&Q), 1);
+        let loss = objective.loss(&one_position(&logits, &P), &mut rng()).value;
+        close(&[loss.clone().into_scalar()], &[value], 1e-6);
+        close(&gradient(&loss, &logits), &slope, 1e-6);
+    }
+}
+
+#[test]
+fn a_draft_that_misses_the_target_altogether_has_finite_losses() {
+    let (p, logits) = ([1.0, 0.0, 0.0, 0.0], table(&[-80.0, 0.0, 0.0, 80.0], 1));
+    let rivals: [Box<dyn Objective>; 3] =
+        [Box::new(Tv::default()), Box::new(Lk::default()), Box::new(LkHybrid::default())];
+    for objective in rivals {
+        let loss = objective.loss(&one_position(&logits, &p), &mut rng()).value;
+        assert!(loss.clone().into_scalar::<f32>().is_finite(), "{}", objective.name());
+        assert!(gradient(&loss, &logits).iter().all(|g| g.is_finite()), "{}", objective.name());
+    }
+}
+
+#[test]
+fn dpace_weighs_the_greedy_path_by_survival() {
+    close(&Dpace::default().weights(&[0.9, 0.5, 0.8]), &[2.30375, 1.35375, 0.64125], 1e-6);
+    let (logits, unrolled) = greedy_example();
+    let got = gradient(&Dpace { smoothing: 0.0 }.loss(&unrolled, &mut rng()).value, &logits);
+    let (logits, unrolled) = greedy_example();
+    let survival = Survival { samples: 1, anchor: 0.0, soft_ce: SOFT_CE };
+    close(&got, &gradient(&survival.loss(&unrolled, &mut rng()).value, &logits), 2e-6);
+}
+
+#[test]
+fn vat_decays_behind_the_first_rejection() {
+    let vat = Vat::default();
+    let weights: Vec<f32> = (0..5).map(|j| vat.weight(j, Some(2))).collect();
+    close(&weights, &[1.0, 1.0, 1.0, 0.8, 0.64], 1e-6);
+    // The second step's target turns to the other token, which the draft (.6 against .4) does not take: the third decays.
+    let logits = table(&logs(&[0.9, 0.1, 0.6, 0.4, 0.8, 0.2]), 3);
+    let step = |j: usize, greedy: u32| Step {
+        logits: logits.clone().slice([j..j + 1, 0..2]),
+        target: Tensor::from_data([[1.0f32 - greedy as f32, greedy as f32]], &Device::flex()),
+        trains: vec![true],
+        greedy: vec![Some(greedy)],
+        tokens: vec![None],
+        features: None,
+    };
+    let unrolled = Unrolled {
+        steps: vec![step(0, 0), step(1, 1), step(2, 0)],
+        weights: vec![1.0],
+        following: vec![None],
+        paths: None,
+    };
+    let loss = vat.loss(&unrolled, &mut rng()).value;
+    close(&[loss.into_scalar()], &[-(0.9f32.ln()) - 0.4f32.ln() - 0.8 * 0.8f32.ln()], 1e-6);
+}
+
+#[test]
+fn a_sum_is_the_weighted_sum_of_its_terms() {
+    let term = |weight, objective| Term { weight, objective };
+    let sum = Sum {
+        terms: vec![
+            term(2.0, crate::ObjectiveConfig::Tv(Tv::default())),
+            term(0.5, crate::ObjectiveConfig::Lk(Lk::default())),
+        ],
+    };
+    let logits = table(&logs(&Q), 1);
+    let loss = sum.loss(&one_position(&logits, &P), &mut rng());
+    close(&[loss.value.clone().into_scalar()], &[2.0 * 0.4 - 0.5 * 0.6f32.ln()], 1e-6);
+    let want: Vec<f32> = [-0.07, -0.14, 0.09, 0.12]
+        .iter()
+        .zip([-0.11666667, -0.23333333, 0.15, 0.2])
+        .map(|(a, b)| 2.0 * a + 0.5 * b)
+        .collect();
+    close(&gradient(&loss.value, &logits), &want, 1e-6);
+    assert_eq!(loss.logged.len(), 2);
+    assert!((loss.logged[0].1 - 0.4).abs() < 1e-6 && loss.logged[1].0 == "lk");
 }
 
 #[test]
@@ -216,9 +314,11 @@ fn greedy_example() -> (Tensor<2>, Unrolled) {
             target: Tensor::from_data([[1.0f32, 0.0]], &Device::flex()),
             trains: vec![true],
             greedy: vec![Some(0)],
+            tokens: vec![Some(0)],
+            features: None,
         })
         .collect();
-    (logits, Unrolled { steps, weights: vec![1.0], paths: None })
+    (logits, Unrolled { steps, weights: vec![1.0], following: vec![None], paths: None })
 }
 
 #[test]
@@ -458,8 +558,10 @@ fn tabular_greedy(draft: &Tensor<2>, anchors: usize, weights: Vec<f32>) -> Unrol
         target: Tensor::zeros([anchors, 4], &Device::flex()),
         trains: vec![true; anchors],
         greedy: vec![Some(greedy[j] as u32); anchors],
+        tokens: vec![Some(greedy[j] as u32); anchors],
+        features: None,
     });
-    Unrolled { steps: steps.collect(), weights, paths: None }
+    Unrolled { steps: steps.collect(), weights, following: vec![None; anchors], paths: None }
 }
 
 #[test]
