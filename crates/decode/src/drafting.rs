@@ -157,7 +157,7 @@ mod tests {
     fn fixture_trees_of_the_draft_itself_are_the_same() {
         let device = Device::flex();
         let llama = target(&device);
-        let draft = DraftModel::open(&root().join("eagle3"), &llama.config, &device).unwrap();
+        let draft = DraftModel::open(&root().join("eagle3"), &llama, &device).unwrap();
         let fixture = Fixture::open(&root().join("tree/eagle3.safetensors"));
         let hidden: Tensor<3> = fixture.tensor("e3.hidden_states", &device);
         for case in fixture.cases(".draft_tokens") {

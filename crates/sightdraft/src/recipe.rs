@@ -4,11 +4,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sightdraft_core::{Error, Result};
+use sightdraft_draft::Method;
 use sightdraft_train::TrainConfig;
 use toml::{Table, Value};
 
 /// Keys of [`Models`]; all others are the trainer's.
-const MODEL_KEYS: [&str; 6] = ["target", "draft_vocab_size", "start", "data", "held_out", "out"];
+const MODEL_KEYS: [&str; 7] = ["target", "method", "draft_vocab_size", "start", "data", "held_out", "out"];
 
 /// What is trained on what, and where it goes. Relative paths start at the working directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -16,6 +17,9 @@ const MODEL_KEYS: [&str; 6] = ["target", "draft_vocab_size", "start", "data", "h
 pub struct Models {
     /// Target: a directory, a hub name, or `builtin`.
     pub target: String,
+    /// How a fresh draft is built; EAGLE-3 if not given.
+    #[serde(default)]
+    pub method: Method,
     /// Draft vocabulary: the most frequent ids of the training answers; the target's whole vocabulary if not given.
     pub draft_vocab_size: Option<usize>,
     /// A draft to go on from (its vocabulary stays); a fresh one if not given.

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use burn::tensor::{DType, Device};
-use sightdraft_draft::{Draft, DraftConfig, DraftModel, Eagle3, VocabMap};
+use sightdraft_draft::{Draft, DraftConfig, DraftModel, Eagle3, Method, VocabMap};
 use sightdraft_target::Target;
 use sightdraft_target::load::load_text;
 use sightdraft_train::features::{Batch, Sequence, restricted_head};
@@ -22,7 +22,7 @@ fn main() {
     let device = Device::flex();
     let target = load_text(&dir, DType::F32, &device).expect("a text target").for_inference();
     let config = target.llama().config.clone();
-    let draft_config = DraftConfig::for_target(&config, 8192).expect("a draft for it");
+    let draft_config = DraftConfig::for_target(Method::Eagle3, &config, 8192).expect("a draft for it");
     let vocab = VocabMap::new((0..8192).collect(), config.vocab_size);
     let draft = DraftModel::Eagle3(Eagle3::init(draft_config, vocab, target.llama(), &device));
     let examples: Vec<Example> = (0..4)

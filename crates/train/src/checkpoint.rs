@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use sightdraft_core::files::{read_json, write_atomically};
 use sightdraft_core::{Error, Result};
 use sightdraft_draft::DraftModel;
-use sightdraft_target::LlamaConfig;
+use sightdraft_target::Llama;
 
 use crate::config::TrainConfig;
 use crate::held_out::HeldOut;
@@ -92,7 +92,7 @@ pub fn exists(out: &Path) -> bool {
 /// No checkpoint, or one that is not whole.
 pub fn load_last(
     out: &Path,
-    target: &LlamaConfig,
+    target: &Llama,
     optimizer: ModuleOptimizer,
     device: &Device,
 ) -> Result<(DraftModel, ModuleOptimizer, State)> {

@@ -109,20 +109,7 @@ pub(crate) fn index(rows: &[usize], device: &Device) -> Tensor<1, Int> {
 /// The rows of the target's head that the draft vocabulary keeps, `[H, D]` in f32. The softmax over them alone costs D/V of
 /// the full one.
 pub fn restricted_head(llama: &Llama, vocab: &VocabMap) -> Tensor<2> {
-    let kept: Vec<usize> = vocab.targets().iter().map(|t| *t as usize).collect();
-    let head = match &llama.lm_head {
-        Some(head) => {
-            let weight = head.weight_out_in();
-            let kept = index(&kept, &weight.device());
-            weight.select(0, kept).transpose()
-        }
-        None => {
-            let weight = llama.embed_tokens.weight.val();
-            let kept = index(&kept, &weight.device());
-            weight.select(0, kept).transpose()
-        }
-    };
-    head.inner().cast(DType::F32)
+    llama.head().rows(vocab.targets()).transpose().inner().cast(DType::F32)
 }
 
 /// One draft row of a batch that trains at some step.
@@ -180,19 +167,22 @@ impl<'a> Batch<'a> {
         let n = self.rows();
         let clean = self.padded(|s| &s.features, 0, n);
         let features = self.noise.iter().fold(clean, |features, noise| features + noise.clone());
-        let embeds = |shift: usize| self.padded(|s| &s.embeds, 1 + shift, n);
+        let form = draft.unroll_rows();
+        let embeds = |step: usize| self.padded(|s| &s.embeds, 1 + form.shift(step), n);
         let positions = [(0..n).collect()];
         let image: Vec<Vec<bool>> = self.sequences.iter().map(|s| window(&s.image, 1, n)).collect();
         let rows =
             FeatureRows { features, embeds: embeds(0), positions: &positions, mask: &Mask::Causal, image: &image };
         let later: Vec<Tensor<3>> = (1..self.steps).map(embeds).collect();
         let passes = draft.unroll(rows, &later);
-        let flat: Vec<usize> = self.anchors.iter().map(|a| a.sequence * n + a.position).collect();
         let probabilities = self.target_probabilities(head);
         let greedy = self.greedy(draft.vocab());
         // Several taps are more than the head reads: such a draft guesses no feature of the target.
         let next = (draft.taps().len() == 1).then(|| flat_rows(self.padded(|s| &s.features, 1, n)));
         let steps = passes.into_iter().enumerate().map(|(j, pass)| {
+            // A row beyond the end trains nothing; any other stands in for it.
+            let row = |a: &Anchor| a.sequence * n + form.row(a.position, j).min(n - 1);
+            let flat: Vec<usize> = self.anchors.iter().map(row).collect();
             let flat = index(&flat, &pass.predict.device());
             let predict = flat_rows(pass.predict).select(0, flat.clone());
             let features = next.as_ref().map(|next| FeaturePair {

@@ -152,6 +152,7 @@ mod tests {
     use super::*;
     use crate::ObjectiveConfig;
     use crate::objective::{Em, Oracle, SoftCe, Vsd};
+    use sightdraft_draft::Method;
     use sightdraft_target::RopeConfig;
 
     fn smollm2() -> LlamaConfig {
@@ -173,7 +174,7 @@ mod tests {
     #[test]
     fn counts_the_published_parameters_and_every_row() {
         let target = smollm2();
-        let draft = DraftConfig { layer: target.clone(), draft_vocab_size: 8192, taps: vec![2, 15, 27] };
+        let draft = DraftConfig::for_target(Method::Eagle3, &target, 8192).unwrap();
         let config = TrainConfig { epochs: 2, features: Features::Disk, ..TrainConfig::default() };
         let plan = plan(&config, &target, &draft, &[100, 200, 300, 5000], 4);
         assert_eq!(plan.target_parameters, 134_515_008);
@@ -186,7 +187,7 @@ mod tests {
     #[test]
     fn long_rows_and_sampled_paths_cost_memory() {
         let target = smollm2();
-        let draft = DraftConfig { layer: target.clone(), draft_vocab_size: 8192, taps: vec![2, 15, 27] };
+        let draft = DraftConfig::for_target(Method::Eagle3, &target, 8192).unwrap();
         let memory = |objective, length| {
             let config = TrainConfig { objective, ..TrainConfig::default() };
             plan(&config, &target, &draft, &[length], 4).memory

@@ -108,7 +108,7 @@ impl<'a> Trainer<'a> {
         let llama = setup.target.llama();
         let device = llama.embed_tokens.weight.val().device();
         let (draft, optimizer, state) =
-            checkpoint::load_last(&setup.out, &llama.config, new_optimizer(&setup.config), &device)?;
+            checkpoint::load_last(&setup.out, llama, new_optimizer(&setup.config), &device)?;
         let refuse = |what: &str| {
             let mend = "resume with the same recipe, target and data, or start in another directory";
             Err(Error::file(setup.out.join("last"), format!("a checkpoint of this {what}"), "one of another", mend))

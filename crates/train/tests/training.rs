@@ -6,7 +6,7 @@ use burn::prelude::*;
 use burn::tensor::TensorData;
 use burn::tensor::activation::log_softmax;
 use sightdraft_core::Result;
-use sightdraft_draft::{Draft, DraftConfig, DraftModel, Eagle3, FeatureRows, VocabMap};
+use sightdraft_draft::{Draft, DraftConfig, DraftModel, Eagle3, FeatureRows, Method, VocabMap};
 use sightdraft_target::{KvCache, Llama, LlamaConfig, Mask, Projection, Prompt, PromptRows, RopeConfig, Target};
 use sightdraft_train::config::Features;
 use sightdraft_train::features::{Batch, Sequence, restricted_head};
@@ -55,7 +55,7 @@ fn target() -> Tiny {
 }
 
 fn draft(target: &Tiny) -> DraftModel {
-    let config = DraftConfig::for_target(&target.0.config, 30).unwrap();
+    let config = DraftConfig::for_target(Method::Eagle3, &target.0.config, 30).unwrap();
     let device = Device::flex();
     device.seed(4);
     DraftModel::Eagle3(Eagle3::init(config, VocabMap::new((5..35).collect(), 40), &target.0, &device))
@@ -184,7 +184,7 @@ fn training_raises_acceptance_and_keeps_the_best() {
     let after = trainer.measure_and_keep().unwrap();
     assert!(after.accepted > before.accepted, "{before:?} to {after:?}");
     assert_eq!(trainer.best().unwrap().held_out, after);
-    let best = DraftModel::open(&out.path().join("best"), &target.0.config, &Device::flex()).unwrap();
+    let best = DraftModel::open(&out.path().join("best"), &target.0, &Device::flex()).unwrap();
     assert_eq!(best.vocab(), trainer.draft().vocab());
 }
 

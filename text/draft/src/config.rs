@@ -8,9 +8,12 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
-use sightdraft_core::{Error, Result};
+use sightdraft_core::files::read_json;
+use sightdraft_core::{Checkpoint, Error, Result};
 use sightdraft_target::LlamaConfig;
 
+use crate::Method;
+use crate::method::METHOD_KEY;
 use crate::taps::default_taps;
 
 const TAPS: &str = "eagle_aux_hidden_state_layer_ids";
@@ -18,6 +21,8 @@ const TAPS: &str = "eagle_aux_hidden_state_layer_ids";
 /// A draft, fully resolved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DraftConfig {
+    /// How it is built and trained.
+    pub method: Method,
     /// Geometry of the draft's one decoder layer; `vocab_size` is the target's V.
     pub layer: LlamaConfig,
     /// Draft vocabulary D.
@@ -30,27 +35,30 @@ impl DraftConfig {
     /// A draft whose layer is shaped like the layers of `target`, with the default taps.
     ///
     /// # Errors
-    /// A target of fewer than three layers, or a draft vocabulary that is empty or larger than the target's.
-    pub fn for_target(target: &LlamaConfig, draft_vocab_size: usize) -> Result<Self> {
+    /// A draft vocabulary that is empty or larger than the target's, or smaller where the method speaks through the target's
+    /// head; for EAGLE-3, a target of fewer than three layers.
+    pub fn for_target(method: Method, target: &LlamaConfig, draft_vocab_size: usize) -> Result<Self> {
+        let found = draft_vocab_size.to_string();
+        if method.shares_head() && draft_vocab_size != target.vocab_size {
+            let expected = format!("{}, for {method} speaks through the target's head", target.vocab_size);
+            return Err(Error::invalid("draft_vocab_size", expected, found, "leave the key out"));
+        }
         if draft_vocab_size == 0 || draft_vocab_size > target.vocab_size {
             let expected = format!("1 to {} (the target's vocabulary)", target.vocab_size);
-            let found = draft_vocab_size.to_string();
             return Err(Error::invalid("draft_vocab_size", expected, found, "choose a size in that range"));
         }
         let layer = LlamaConfig { num_hidden_layers: 1, tie_word_embeddings: false, ..target.clone() };
-        Ok(Self { layer, draft_vocab_size, taps: default_taps(target.num_hidden_layers)? })
+        Ok(Self { method, layer, draft_vocab_size, taps: default_taps(method, target.num_hidden_layers)? })
     }
 
     /// Reads `config.json` of `dir` and checks it against the geometry of the target.
     ///
     /// # Errors
-    /// Not an EAGLE-3 draft; another hidden size or vocabulary; taps that are not ascending or not in the target.
+    /// Not a draft; another hidden size or vocabulary; taps that are not ascending or not in the target.
     pub fn open(dir: &Path, target: &LlamaConfig) -> Result<Self> {
         let path = dir.join("config.json");
-        let text = std::fs::read_to_string(&path).map_err(|source| Error::io("read", &path, source))?;
-        let value: Value = serde_json::from_str(&text)
-            .map_err(|error| Error::file(&path, "JSON", error.to_string(), "download or write the file again"))?;
-        check_architecture(&value, &path)?;
+        let value: Value = read_json(&path)?;
+        let method = method(&value, dir)?;
         let layer = LlamaConfig::from_hf_json(&value, &path)?;
         let draft_vocab_size = match value.get("draft_vocab_size").filter(|size| !size.is_null()) {
             None => layer.vocab_size,
@@ -58,16 +66,20 @@ impl DraftConfig {
         };
         let taps = match stated_taps(&value, &path)? {
             Some(taps) => taps,
-            None => default_taps(target.num_hidden_layers)?,
+            None => default_taps(method, target.num_hidden_layers)?,
         };
-        let config = Self { layer, draft_vocab_size, taps };
+        let config = Self { method, layer, draft_vocab_size, taps };
         config.check(target, &path)?;
         Ok(config)
     }
 
-    /// The `config.json` that EAGLE, SGLang, SpecForge and vLLM read.
+    /// The `config.json` of the published layout; EAGLE-3's is the one that EAGLE, SGLang, SpecForge and vLLM read.
     pub fn to_json(&self) -> Value {
         let mut value = self.layer.to_hf_json();
+        if self.method.shares_head() {
+            value[METHOD_KEY] = json!(self.method);
+            return value;
+        }
         value["architectures"] = json!(["LlamaForCausalLMEagle3"]);
         value["draft_vocab_size"] = json!(self.draft_vocab_size);
         value["num_hidden_layers"] = json!(1);
@@ -103,17 +115,17 @@ impl DraftConfig {
     }
 }
 
-/// EAGLE-3 by name, or (as EAGLE's own checkpoints do it) a plain LLaMA with a draft vocabulary.
-fn check_architecture(value: &Value, path: &Path) -> Result<()> {
-    let names = value.get("architectures").cloned().unwrap_or(Value::Null);
-    let named = names
-        .as_array()
-        .is_some_and(|list| list.iter().any(|name| name.as_str().is_some_and(|n| n.contains("Eagle3"))));
-    if named || value.get("draft_vocab_size").is_some() {
-        return Ok(());
-    }
-    let expected = "an EAGLE-3 draft (architectures [\"LlamaForCausalLMEagle3\"] or a draft_vocab_size)";
-    Err(Error::file(path, expected, format!("architectures {names}"), "give the directory of a draft, not of a target"))
+/// The method of the draft in `dir`; its tensors are looked at only where the config alone does not tell.
+fn method(value: &Value, dir: &Path) -> Result<Method> {
+    let method = match Method::recognise(value, &[])? {
+        Some(method) => Some(method),
+        None => Method::recognise(value, &Checkpoint::open(dir)?.names())?,
+    };
+    method.ok_or_else(|| {
+        let found = format!("architectures {}", value["architectures"]);
+        let mend = "give the directory of a draft, not of a target";
+        Error::file(dir, "a draft: EAGLE-1 or -2, HASS, GRIFFIN, MSD, ViSpec or EAGLE-3", found, mend)
+    })
 }
 
 /// The taps that the file states, in HF `hidden_states` indices.

@@ -2,15 +2,14 @@
 //!
 //! Indexing everywhere: the features at position t go with the embedding of x_{t+1} and predict x_{t+2}.
 
-use std::fs;
 use std::path::Path;
 
 use burn::prelude::*;
-use sightdraft_core::checkpoint::save_safetensors;
-use sightdraft_core::{Checkpoint, Error, Result};
-use sightdraft_target::{KvCache, LlamaConfig, Mask};
+use sightdraft_core::{Checkpoint, Result};
+use sightdraft_target::{KvCache, Llama, Mask};
 
-use crate::{DraftConfig, Eagle3, VocabMap};
+use crate::published::{self, Published};
+use crate::{DraftConfig, Eagle1, Eagle3, Griffin, Method, UnrollRows, VocabMap};
 
 /// Rows that carry the target's features.
 #[derive(Debug, Clone)]
@@ -67,8 +66,12 @@ pub trait Draft {
         mask: &Mask,
     ) -> DraftPass;
 
-    /// The training unroll: step 0 is `rows`; step j uses the hidden of step j-1 and `later[j-1]`, the embeddings shifted left
-    /// j times. Returns one pass per step (`later.len() + 1`); autodiff flows through all of them.
+    /// How the rows of later steps are numbered.
+    fn unroll_rows(&self) -> UnrollRows;
+
+    /// The training unroll: step 0 is `rows`; step j uses the hidden of step j-1 and `later[j-1]`, the embeddings shifted left by
+    /// [`UnrollRows::shift`] of j. Returns one pass per step (`later.len() + 1`); autodiff flows through all of them, as far
+    /// as the method does not cut it.
     fn unroll(&self, rows: FeatureRows<'_>, later: &[Tensor<3>]) -> Vec<DraftPass>;
 
     /// Logits over the draft vocabulary, `[B, n, D]`.
@@ -78,24 +81,44 @@ pub trait Draft {
 /// Any draft, for training and for loading from a directory.
 #[derive(Module, Debug)]
 pub enum DraftModel {
+    /// EAGLE-1, EAGLE-2 and HASS.
+    Eagle1(Eagle1),
+    /// GRIFFIN.
+    Griffin(Griffin),
     /// EAGLE-3.
     Eagle3(Eagle3),
 }
 
 impl DraftModel {
-    /// Reads a draft directory; checks that it fits a target of this geometry.
+    /// A fresh draft for `target`; `vocab` is the whole vocabulary where the method speaks through the target's head.
+    pub fn init(config: DraftConfig, vocab: VocabMap, target: &Llama, device: &Device) -> Self {
+        match config.method {
+            Method::Eagle3 => Self::Eagle3(Eagle3::init(config, vocab, target, device)),
+            Method::Griffin => Self::Griffin(Griffin::init(config, target, device)),
+            _ => Self::Eagle1(Eagle1::init(config, target, device)),
+        }
+    }
+
+    /// Reads a draft directory; checks that it fits the target, whose head it may share.
     ///
     /// # Errors
     /// Not a draft; another hidden size or vocabulary; taps that the target does not have; missing, truncated or misshapen
     /// tensors; no d2t where D != V.
-    pub fn open(dir: &Path, target: &LlamaConfig, device: &Device) -> Result<Self> {
-        let config = DraftConfig::open(dir, target)?;
-        Ok(Self::Eagle3(Eagle3::load(&Checkpoint::open(dir)?, config, device)?))
+    pub fn open(dir: &Path, target: &Llama, device: &Device) -> Result<Self> {
+        let config = DraftConfig::open(dir, &target.config)?;
+        let checkpoint = Checkpoint::open(dir)?;
+        Ok(match config.method {
+            Method::Eagle3 => Self::Eagle3(Eagle3::load(&checkpoint, config, device)?),
+            Method::Griffin => Self::Griffin(Griffin::load(&checkpoint, config, target, device)?),
+            _ => Self::Eagle1(Eagle1::load(&checkpoint, config, target, device)?),
+        })
     }
 
     /// The form for inference: on the CPU packed for few rows; it no longer trains.
     pub fn for_inference(self) -> Self {
         match self {
+            Self::Eagle1(draft) => Self::Eagle1(draft.for_inference()),
+            Self::Griffin(draft) => Self::Griffin(draft.for_inference()),
             Self::Eagle3(draft) => Self::Eagle3(draft.for_inference()),
         }
     }
@@ -106,31 +129,25 @@ impl DraftModel {
     /// # Errors
     /// What the disk refuses.
     pub fn save(&self, dir: &Path) -> Result<()> {
-        let Self::Eagle3(draft) = self;
-        let stage = dir.join(format!(".draft.{}.tmp", std::process::id()));
-        fs::create_dir_all(&stage).map_err(|source| Error::io("create", &stage, source))?;
-        let written = write_layout(draft, &stage).and_then(|()| {
-            ["model.safetensors", "config.json"].iter().try_for_each(|name| {
-                let path = dir.join(name);
-                fs::rename(stage.join(name), &path).map_err(|source| Error::io("write", path, source))
-            })
-        });
-        // Left behind only if the disk refuses this too; the first failure is the one to report.
-        let _ = fs::remove_dir_all(&stage);
-        written
+        published::save(self.published(), dir)
+    }
+
+    /// Geometry and tensors under their published names.
+    pub fn published(&self) -> &dyn Published {
+        match self {
+            Self::Eagle1(draft) => draft,
+            Self::Griffin(draft) => draft,
+            Self::Eagle3(draft) => draft,
+        }
     }
 
     fn inner(&self) -> &dyn Draft {
         match self {
+            Self::Eagle1(draft) => draft,
+            Self::Griffin(draft) => draft,
             Self::Eagle3(draft) => draft,
         }
     }
-}
-
-fn write_layout(draft: &Eagle3, dir: &Path) -> Result<()> {
-    save_safetensors(&dir.join("model.safetensors"), &draft.tensors(), &[("format", "pt")])?;
-    let path = dir.join("config.json");
-    fs::write(&path, format!("{:#}\n", draft.config.to_json())).map_err(|source| Error::io("write", path, source))
 }
 
 impl Draft for DraftModel {
@@ -159,6 +176,10 @@ impl Draft for DraftModel {
         mask: &Mask,
     ) -> DraftPass {
         self.inner().step(state, hidden, embeds, positions, mask)
+    }
+
+    fn unroll_rows(&self) -> UnrollRows {
+        self.inner().unroll_rows()
     }
 
     fn unroll(&self, rows: FeatureRows<'_>, later: &[Tensor<3>]) -> Vec<DraftPass> {

@@ -5,17 +5,16 @@ use std::path::Path;
 use burn::module::Param;
 use burn::nn::RmsNorm;
 use burn::prelude::*;
-use burn::tensor::Distribution;
+use burn::tensor::{DType, Distribution};
 use sightdraft_core::{Checkpoint, Error, Result};
 use sightdraft_target::attention::Attention;
 use sightdraft_target::layer::{GatedMlp, init_norm, load_norm};
-use sightdraft_target::{KvCache, Llama, LlamaConfig, Mask, Projection, Rope};
+use sightdraft_target::save::Named;
+use sightdraft_target::{Llama, LlamaConfig, Projection, Rope};
 
-use crate::unroll::Unrolled;
-use crate::{Draft, DraftConfig, DraftPass, DraftState, FeatureRows, VocabMap};
-
-/// Standard deviation of fresh weights.
-const INIT_STD: f64 = 0.02;
+use crate::one_layer::{Fused, OneLayer};
+use crate::published::Published;
+use crate::{DraftConfig, DraftPass, INIT_STD, UnrollRows, VocabMap};
 
 /// The EAGLE-3 head.
 #[derive(Module, Debug)]
@@ -61,7 +60,7 @@ impl Midlayer {
             input_layernorm: init_norm(config, device),
             self_attn: Attention::init(2 * config.hidden_size, config, INIT_STD, device),
             post_attention_layernorm: init_norm(config, device),
-            mlp: GatedMlp::init(config, INIT_STD, device),
+            mlp: GatedMlp::init(config.hidden_size, config, INIT_STD, device),
         }
     }
 
@@ -73,12 +72,20 @@ impl Midlayer {
             input_layernorm: norm("input_layernorm")?,
             self_attn: Attention::load(checkpoint, &format!("{prefix}.self_attn"), 2 * width, config, device)?,
             post_attention_layernorm: norm("post_attention_layernorm")?,
-            mlp: GatedMlp::load(checkpoint, &format!("{prefix}.mlp"), config, device)?,
+            mlp: GatedMlp::load(checkpoint, &format!("{prefix}.mlp"), width, config, device)?,
         })
     }
 
     fn for_inference(self) -> Self {
         Self { self_attn: self.self_attn.for_inference(), mlp: self.mlp.for_inference(), ..self }
+    }
+
+    fn name(&self, out: &mut Named) {
+        out.norm("midlayer.hidden_norm", &self.hidden_norm);
+        out.norm("midlayer.input_layernorm", &self.input_layernorm);
+        out.attention("midlayer.self_attn", &self.self_attn);
+        out.norm("midlayer.post_attention_layernorm", &self.post_attention_layernorm);
+        out.mlp("midlayer.mlp", &self.mlp);
     }
 
     /// What attention reads, `[B, n, 2H]`.
@@ -102,13 +109,7 @@ impl Eagle3 {
         let noise = Tensor::random([taps * width, width], Distribution::Normal(0.0, INIT_STD / taps as f64), device);
         let through =
             Tensor::cat(vec![Tensor::zeros([(taps - 1) * width, width], device), Tensor::eye(width, device)], 0);
-        let ids: Vec<i32> = vocab.targets().iter().map(|&id| id as i32).collect();
-        let head = match &target.lm_head {
-            Some(head) => head.weight_out_in(),
-            None => target.embed_tokens.weight.val(),
-        };
-        let rows = head.clone().select(0, Tensor::from_ints(ids.as_slice(), &head.device()));
-        let rows = rows.into_data().convert::<f32>();
+        let rows = target.head().rows(vocab.targets()).into_data().convert::<f32>();
         let gamma = target.norm.gamma.val().into_data().convert::<f32>();
         Self {
             fc: Projection::from_weight(noise + through),
@@ -152,118 +153,61 @@ impl Eagle3 {
             config,
         })
     }
+}
 
-    /// The tensors of the published layout.
-    pub fn tensors(&self) -> Vec<(String, TensorData)> {
-        let layer = &self.midlayer;
-        let matrices = [
-            ("fc", &self.fc),
-            ("midlayer.self_attn.q_proj", &layer.self_attn.q_proj),
-            ("midlayer.self_attn.k_proj", &layer.self_attn.k_proj),
-            ("midlayer.self_attn.v_proj", &layer.self_attn.v_proj),
-            ("midlayer.self_attn.o_proj", &layer.self_attn.o_proj),
-            ("midlayer.mlp.gate_proj", &layer.mlp.gate_proj),
-            ("midlayer.mlp.up_proj", &layer.mlp.up_proj),
-            ("midlayer.mlp.down_proj", &layer.mlp.down_proj),
-            ("lm_head", &self.lm_head),
-        ];
-        let norms = [
-            ("midlayer.hidden_norm", &layer.hidden_norm),
-            ("midlayer.input_layernorm", &layer.input_layernorm),
-            ("midlayer.post_attention_layernorm", &layer.post_attention_layernorm),
-            ("norm", &self.norm),
-        ];
-        let mut tensors: Vec<(String, TensorData)> = Vec::new();
-        tensors.extend(matrices.map(|(name, matrix)| (format!("{name}.weight"), matrix.weight_out_in().into_data())));
-        tensors.extend(norms.map(|(name, norm)| (format!("{name}.weight"), norm.gamma.val().into_data())));
+impl Published for Eagle3 {
+    fn config(&self) -> &DraftConfig {
+        &self.config
+    }
+
+    fn tensors(&self) -> Vec<(String, TensorData)> {
+        let mut out = Named::new(OneLayer::dtype(self));
+        out.projection("fc", &self.fc);
+        self.midlayer.name(&mut out);
+        out.norm("norm", &self.norm);
+        out.projection("lm_head", &self.lm_head);
         if !self.vocab.is_identity() {
             let (d2t, t2d) = (self.vocab.offsets(), self.vocab.known());
             let (drafts, targets) = (d2t.len(), t2d.len());
-            tensors.push(("d2t".into(), TensorData::new(d2t, [drafts])));
-            tensors.push(("t2d".into(), TensorData::new(t2d, [targets])));
+            out.tensors.push(("d2t".into(), TensorData::new(d2t, [drafts])));
+            out.tensors.push(("t2d".into(), TensorData::new(t2d, [targets])));
         }
-        tensors
-    }
-
-    /// One pass of the layer behind the cache.
-    fn pass(
-        &self,
-        state: &mut DraftState,
-        hidden: Tensor<3>,
-        embeds: Tensor<3>,
-        positions: &[Vec<usize>],
-        mask: &Mask,
-    ) -> DraftPass {
-        let n = hidden.dims()[1];
-        let device = hidden.device();
-        let angles = self.rope.angles(positions, &device);
-        let blocked = mask.blocked(n, state.cache.len(), &device);
-        let input = self.midlayer.input(hidden.clone(), embeds);
-        let attended = self.midlayer.self_attn.forward(input, &angles, blocked, &mut state.cache, 0);
-        state.cache.advance(n);
-        self.leave(hidden, attended)
-    }
-
-    fn leave(&self, hidden: Tensor<3>, attended: Tensor<3>) -> DraftPass {
-        let hidden = self.midlayer.finish(hidden, attended);
-        DraftPass { predict: hidden.clone(), hidden }
-    }
-
-    /// The draft may be kept in another precision than the target.
-    fn cast(&self, rows: Tensor<3>) -> Tensor<3> {
-        rows.cast(self.fc.dtype())
+        out.tensors
     }
 }
 
-impl Draft for Eagle3 {
-    fn taps(&self) -> &[usize] {
-        &self.config.taps
-    }
-
+impl OneLayer for Eagle3 {
     fn vocab(&self) -> &VocabMap {
         &self.vocab
     }
 
-    fn start(&self) -> DraftState {
-        DraftState { cache: KvCache::new(1) }
+    fn unroll_rows(&self) -> UnrollRows {
+        UnrollRows::Anchor
     }
 
-    fn extend(&self, state: &mut DraftState, rows: FeatureRows<'_>) -> DraftPass {
-        let hidden = self.fc.forward(self.cast(rows.features));
-        self.pass(state, hidden, self.cast(rows.embeds), rows.positions, rows.mask)
+    fn attention(&self) -> &Attention {
+        &self.midlayer.self_attn
     }
 
-    fn step(
-        &self,
-        state: &mut DraftState,
-        hidden: Tensor<3>,
-        embeds: Tensor<3>,
-        positions: &[Vec<usize>],
-        mask: &Mask,
-    ) -> DraftPass {
-        self.pass(state, hidden, self.cast(embeds), positions, mask)
+    fn rope(&self) -> &Rope {
+        &self.rope
     }
 
-    fn unroll(&self, rows: FeatureRows<'_>, later: &[Tensor<3>]) -> Vec<DraftPass> {
-        let (layer, device) = (&self.midlayer, rows.embeds.device());
-        let blocked = rows.mask.blocked(rows.embeds.dims()[1], 0, &device);
-        let hidden = self.fc.forward(self.cast(rows.features));
-        let angles = self.rope.angles(rows.positions, &device);
-        let (q, k, v) = layer.self_attn.project(layer.input(hidden.clone(), self.cast(rows.embeds)), &angles);
-        let attended = layer.self_attn.attend(q, k.clone(), v.clone(), blocked.clone());
-        let mut passes = vec![self.leave(hidden, attended)];
-        let mut unrolled = Unrolled::new(k, v, blocked);
-        for (index, embeds) in later.iter().enumerate() {
-            let moved = |row: &Vec<usize>| row.iter().map(|position| position + index + 1).collect();
-            let positions: Vec<Vec<usize>> = rows.positions.iter().map(moved).collect();
-            let angles = self.rope.angles(&positions, &device);
-            let hidden = passes[index].hidden.clone();
-            let input = layer.input(hidden.clone(), self.cast(embeds.clone()));
-            let (q, k, v) = layer.self_attn.project(input, &angles);
-            let attended = unrolled.attend(&layer.self_attn, q, k, v);
-            passes.push(self.leave(hidden, attended));
-        }
-        passes
+    fn dtype(&self) -> DType {
+        self.fc.dtype()
+    }
+
+    fn enter(&self, features: Tensor<3>) -> Tensor<3> {
+        self.fc.forward(features)
+    }
+
+    fn fuse(&self, hidden: Tensor<3>, embeds: Tensor<3>, _image: &[Vec<bool>]) -> Fused {
+        Fused { input: self.midlayer.input(hidden.clone(), embeds), residual: hidden }
+    }
+
+    fn leave(&self, residual: Tensor<3>, attended: Tensor<3>) -> DraftPass {
+        let hidden = self.midlayer.finish(residual, attended);
+        DraftPass { predict: hidden.clone(), hidden }
     }
 
     fn logits(&self, predict: Tensor<3>) -> Tensor<3> {

@@ -2,12 +2,29 @@
 
 pub mod config;
 pub mod draft;
+pub mod eagle1;
 pub mod eagle3;
+mod fusion;
+pub mod griffin;
+pub mod layer;
+pub mod method;
+pub mod one_layer;
+pub mod published;
+pub mod rows;
+pub mod shared;
 pub mod taps;
 mod unroll;
 pub mod vocab;
 
 pub use config::DraftConfig;
 pub use draft::{Draft, DraftModel, DraftPass, DraftState, FeatureRows};
+pub use eagle1::Eagle1;
 pub use eagle3::Eagle3;
+pub use griffin::Griffin;
+pub use method::Method;
+pub use published::Published;
+pub use rows::UnrollRows;
 pub use vocab::VocabMap;
+
+/// Standard deviation of fresh weights.
+const INIT_STD: f64 = 0.02;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use burn::prelude::*;
 use sightdraft_core::checkpoint::save_safetensors;
-use sightdraft_draft::{Draft, DraftConfig, DraftModel, Eagle3, FeatureRows, VocabMap};
+use sightdraft_draft::{Draft, DraftConfig, DraftModel, Eagle3, FeatureRows, Method, Published, VocabMap};
 use sightdraft_target::config::RopeScaling;
 use sightdraft_target::{Llama, LlamaConfig, Mask, RopeConfig};
 
@@ -30,10 +30,14 @@ fn target_config() -> LlamaConfig {
     }
 }
 
+fn target() -> Llama {
+    Llama::init(&target_config(), &Device::flex())
+}
+
 fn draft() -> Eagle3 {
     let device = Device::flex();
-    let config = DraftConfig::for_target(&target_config(), 3).unwrap();
-    Eagle3::init(config, VocabMap::new(vec![0, 5, 9], 12), &Llama::init(&target_config(), &device), &device)
+    let config = DraftConfig::for_target(Method::Eagle3, &target_config(), 3).unwrap();
+    Eagle3::init(config, VocabMap::new(vec![0, 5, 9], 12), &target(), &device)
 }
 
 fn saved(dir: &Path) {
@@ -41,7 +45,9 @@ fn saved(dir: &Path) {
 }
 
 fn refusal(dir: &Path, target: &LlamaConfig) -> String {
-    DraftModel::open(dir, target, &Device::flex()).expect_err("the draft does not fit").to_string()
+    DraftModel::open(dir, &Llama::init(target, &Device::flex()), &Device::flex())
+        .expect_err("the draft does not fit")
+        .to_string()
 }
 
 fn edit_config(dir: &Path, edit: impl FnOnce(&mut serde_json::Value)) {
@@ -69,7 +75,7 @@ fn a_saved_draft_comes_back_whole() {
     let dir = tempfile::tempdir().unwrap();
     let model = DraftModel::Eagle3(draft());
     model.save(dir.path()).unwrap();
-    let back = DraftModel::open(dir.path(), &target_config(), &Device::flex()).unwrap();
+    let back = DraftModel::open(dir.path(), &target(), &Device::flex()).unwrap();
     assert_eq!(back.vocab(), &VocabMap::new(vec![0, 5, 9], 12));
     assert_eq!(back.taps(), [1, 2, 3]);
     // The rope scaling is among what must survive: position 9000 shows it.
@@ -93,8 +99,8 @@ fn both_layer_id_conventions_are_read() {
 #[test]
 fn a_fresh_head_speaks_with_the_rows_of_the_target() {
     let device = Device::flex();
-    let target = Llama::init(&target_config(), &device);
-    let config = DraftConfig::for_target(&target_config(), 3).unwrap();
+    let target = target();
+    let config = DraftConfig::for_target(Method::Eagle3, &target_config(), 3).unwrap();
     let head = Eagle3::init(config, VocabMap::new(vec![0, 5, 9], 12), &target, &device);
     let rows = target.embed_tokens.weight.val().select(0, Tensor::from_ints([0, 5, 9], &device));
     head.lm_head.weight_out_in().into_data().assert_eq(&rows.into_data(), false);
@@ -124,10 +130,9 @@ fn a_missing_map_and_a_foreign_directory_are_refused() {
     tensors.retain(|(name, _)| name != "d2t");
     save_safetensors(&dir.path().join("model.safetensors"), &tensors, &[]).unwrap();
     assert!(refusal(dir.path(), &target_config()).contains("d2t"));
-    edit_config(dir.path(), |value| {
-        value["architectures"] = serde_json::json!(["LlamaForCausalLM"]);
-        value.as_object_mut().unwrap().remove("draft_vocab_size");
-    });
-    assert!(refusal(dir.path(), &target_config()).contains("EAGLE-3"));
+    let other = tempfile::tempdir().unwrap();
+    target().save(other.path(), burn::tensor::DType::F32).unwrap();
+    let message = refusal(other.path(), &target_config());
+    assert!(message.contains("EAGLE-3") && message.contains("LlamaForCausalLM"), "{message}");
     assert!(refusal(&dir.path().join("nowhere"), &target_config()).contains("nowhere"));
 }

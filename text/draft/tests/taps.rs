@@ -3,7 +3,7 @@
 use burn::module::Param;
 use burn::nn::Linear;
 use burn::prelude::*;
-use sightdraft_draft::DraftConfig;
+use sightdraft_draft::{DraftConfig, Method};
 use sightdraft_target::{Llama, LlamaConfig, Mask, Projection, RopeConfig};
 
 const WIDTH: usize = 8;
@@ -46,7 +46,7 @@ fn default_taps_of_shallow_targets_read_back_exactly() {
     let device = Device::flex();
     for layers in [3, 4] {
         let target = counting_target(layers, &device);
-        let taps = DraftConfig::for_target(&target.config, 12).unwrap().taps;
+        let taps = DraftConfig::for_target(Method::Eagle3, &target.config, 12).unwrap().taps;
         assert!(taps.len() == 3 && taps.windows(2).all(|pair| pair[0] < pair[1]), "{layers} layers: {taps:?}");
         assert!(taps[2] <= layers, "{layers} layers: {taps:?}");
         let embeds = target.embed_ids(&[3, 7]);
@@ -65,7 +65,7 @@ fn default_taps_of_shallow_targets_read_back_exactly() {
 #[test]
 fn a_target_of_one_or_two_layers_is_refused_by_the_name_of_the_key() {
     for layers in [1, 2] {
-        let message = DraftConfig::for_target(&config(layers), 12).unwrap_err().to_string();
+        let message = DraftConfig::for_target(Method::Eagle3, &config(layers), 12).unwrap_err().to_string();
         assert!(message.contains("num_hidden_layers") && message.contains(&layers.to_string()), "{message}");
     }
 }

@@ -22,11 +22,18 @@ pub struct GatedMlp {
 }
 
 impl GatedMlp {
-    /// Reads `{prefix}.{gate,up,down}_proj`. Biases are taken where the checkpoint has them.
+    /// Reads `{prefix}.{gate,up,down}_proj`; `output` is the width of what comes out (H, or 2H in GRIFFIN). Biases are
+    /// taken where the checkpoint has them.
     ///
     /// # Errors
     /// A missing tensor or another shape.
-    pub fn load(checkpoint: &Checkpoint, prefix: &str, config: &LlamaConfig, device: &Device) -> Result<Self> {
+    pub fn load(
+        checkpoint: &Checkpoint,
+        prefix: &str,
+        output: usize,
+        config: &LlamaConfig,
+        device: &Device,
+    ) -> Result<Self> {
         let read = |name: &str, input: usize, output: usize| {
             let name = format!("{prefix}.{name}");
             let bias = checkpoint.has(&format!("{name}.bias"));
@@ -35,17 +42,17 @@ impl GatedMlp {
         Ok(Self {
             gate_proj: read("gate_proj", config.hidden_size, config.intermediate_size)?,
             up_proj: read("up_proj", config.hidden_size, config.intermediate_size)?,
-            down_proj: read("down_proj", config.intermediate_size, config.hidden_size)?,
+            down_proj: read("down_proj", config.intermediate_size, output)?,
         })
     }
 
-    /// A fresh MLP without biases, normal with standard deviation `std`.
-    pub fn init(config: &LlamaConfig, std: f64, device: &Device) -> Self {
+    /// A fresh MLP without biases, normal with standard deviation `std`; `output` as in [`GatedMlp::load`].
+    pub fn init(output: usize, config: &LlamaConfig, std: f64, device: &Device) -> Self {
         let fresh = |input, output| Projection::init(input, output, false, std, device);
         Self {
             gate_proj: fresh(config.hidden_size, config.intermediate_size),
             up_proj: fresh(config.hidden_size, config.intermediate_size),
-            down_proj: fresh(config.intermediate_size, config.hidden_size),
+            down_proj: fresh(config.intermediate_size, output),
         }
     }
 
@@ -58,7 +65,7 @@ impl GatedMlp {
         }
     }
 
-    /// `[.., H] -> [.., H]`.
+    /// `[.., H] -> [.., output]`.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let gate = silu(self.gate_proj.forward(x.clone()));
         self.down_proj.forward(gate * self.up_proj.forward(x))
@@ -90,7 +97,7 @@ impl DecoderLayer {
             input_layernorm: norm("input_layernorm")?,
             self_attn: Attention::load(checkpoint, &format!("{prefix}.self_attn"), width, config, device)?,
             post_attention_layernorm: norm("post_attention_layernorm")?,
-            mlp: GatedMlp::load(checkpoint, &format!("{prefix}.mlp"), config, device)?,
+            mlp: GatedMlp::load(checkpoint, &format!("{prefix}.mlp"), width, config, device)?,
         })
     }
 
@@ -100,7 +107,7 @@ impl DecoderLayer {
             input_layernorm: init_norm(config, device),
             self_attn: Attention::init(config.hidden_size, config, std, device),
             post_attention_layernorm: init_norm(config, device),
-            mlp: GatedMlp::init(config, std, device),
+            mlp: GatedMlp::init(config.hidden_size, config, std, device),
         }
     }
 

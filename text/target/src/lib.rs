@@ -3,6 +3,7 @@
 pub mod attention;
 pub mod cache;
 pub mod config;
+pub mod head;
 mod image_block;
 pub mod layer;
 pub mod linear;
@@ -20,6 +21,7 @@ mod tiny;
 
 pub use cache::KvCache;
 pub use config::{LlamaConfig, RopeConfig};
+pub use head::Head;
 pub use linear::Projection;
 pub use llama::{Llama, Pass};
 pub use llava::{Llava, LlavaConfig};

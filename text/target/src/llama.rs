@@ -6,7 +6,7 @@ use burn::prelude::*;
 use burn::tensor::DType;
 
 use crate::layer::{DecoderLayer, init_norm, norm_for_inference};
-use crate::{KvCache, LlamaConfig, Mask, Projection, Rope};
+use crate::{Head, KvCache, LlamaConfig, Mask, Projection, Rope};
 
 /// Standard deviation of fresh weights: the family's `initializer_range`.
 const INIT_STD: f64 = 0.02;
@@ -94,18 +94,15 @@ impl Llama {
 
     /// Vocabulary logits `[B, n, V]` of final hidden states; pass only the rows that are needed.
     pub fn logits(&self, hidden: Tensor<3>) -> Tensor<3> {
-        match &self.lm_head {
-            Some(head) => head.forward(hidden),
-            None => self.tied_logits(hidden),
-        }
+        self.head().forward(hidden)
     }
 
-    /// (E h^T)^T: the embedding is read row by row. Transposing it instead makes the CPU's matrix product twenty times
-    /// slower for one row.
-    fn tied_logits(&self, hidden: Tensor<3>) -> Tensor<3> {
-        let [batch, n, width] = hidden.dims();
-        let columns = hidden.reshape([batch * n, width]).transpose();
-        self.embed_tokens.weight.val().matmul(columns).transpose().reshape([batch, n, self.config.vocab_size])
+    /// The head by itself; it shares the weights.
+    pub fn head(&self) -> Head {
+        match &self.lm_head {
+            Some(head) => Head::Own(head.clone()),
+            None => Head::Tied(self.embed_tokens.weight.val()),
+        }
     }
 
     /// The form for inference. On the CPU every layer is packed, one at a time, instead of the plain copy (in bf16 where the

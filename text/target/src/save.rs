@@ -8,7 +8,8 @@ use burn::tensor::DType;
 use sightdraft_core::files::write_atomically;
 use sightdraft_core::{Error, Result, save_safetensors};
 
-use crate::layer::DecoderLayer;
+use crate::attention::Attention;
+use crate::layer::{DecoderLayer, GatedMlp};
 use crate::{Llama, Projection};
 
 impl Llama {
@@ -35,45 +36,64 @@ impl Llama {
     /// Every tensor under its Hugging Face name, converted to `dtype`; prefixes as in
     /// [`load_llama`](crate::load::load_llama).
     pub fn tensors(&self, model_prefix: &str, head: &str, dtype: DType) -> Vec<(String, TensorData)> {
-        let mut out = Named { tensors: Vec::new(), dtype };
+        let mut out = Named::new(dtype);
         out.push(format!("{model_prefix}embed_tokens.weight"), self.embed_tokens.weight.val());
         for (i, layer) in self.layers.iter().enumerate() {
             let prefix = format!("{model_prefix}layers.{i}");
             out.norm(format!("{prefix}.input_layernorm"), &layer.input_layernorm);
-            let attention = &layer.self_attn;
-            out.projection(format!("{prefix}.self_attn.q_proj"), &attention.q_proj);
-            out.projection(format!("{prefix}.self_attn.k_proj"), &attention.k_proj);
-            out.projection(format!("{prefix}.self_attn.v_proj"), &attention.v_proj);
-            out.projection(format!("{prefix}.self_attn.o_proj"), &attention.o_proj);
+            out.attention(&format!("{prefix}.self_attn"), &layer.self_attn);
             out.norm(format!("{prefix}.post_attention_layernorm"), &layer.post_attention_layernorm);
-            out.projection(format!("{prefix}.mlp.gate_proj"), &layer.mlp.gate_proj);
-            out.projection(format!("{prefix}.mlp.up_proj"), &layer.mlp.up_proj);
-            out.projection(format!("{prefix}.mlp.down_proj"), &layer.mlp.down_proj);
+            out.mlp(&format!("{prefix}.mlp"), &layer.mlp);
         }
         out.norm(format!("{model_prefix}norm"), &self.norm);
         if let Some(projection) = self.lm_head.as_ref().filter(|_| !self.config.tie_word_embeddings) {
-            out.projection(head.to_owned(), projection);
+            out.projection(head, projection);
         }
         out.tensors
     }
 }
 
-/// Tensors gathered under their names.
-struct Named {
-    tensors: Vec<(String, TensorData)>,
+/// Tensors gathered under their Hugging Face names, converted to one precision.
+#[derive(Debug)]
+pub struct Named {
+    /// What was gathered, in order.
+    pub tensors: Vec<(String, TensorData)>,
     dtype: DType,
 }
 
 impl Named {
-    fn push<const D: usize>(&mut self, name: String, tensor: Tensor<D>) {
-        self.tensors.push((name, tensor.into_data().convert_dtype(self.dtype)));
+    /// Nothing yet; floats will be converted to `dtype`.
+    pub fn new(dtype: DType) -> Self {
+        Self { tensors: Vec::new(), dtype }
     }
 
-    fn norm(&mut self, name: String, norm: &RmsNorm) {
+    /// A float tensor.
+    pub fn push<const D: usize>(&mut self, name: impl Into<String>, tensor: Tensor<D>) {
+        self.tensors.push((name.into(), tensor.into_data().convert_dtype(self.dtype)));
+    }
+
+    /// `{name}.weight`.
+    pub fn norm(&mut self, name: impl std::fmt::Display, norm: &RmsNorm) {
         self.push(format!("{name}.weight"), norm.gamma.val());
     }
 
-    fn projection(&mut self, name: String, projection: &Projection) {
+    /// `{prefix}.{q,k,v,o}_proj`.
+    pub fn attention(&mut self, prefix: &str, attention: &Attention) {
+        self.projection(format!("{prefix}.q_proj"), &attention.q_proj);
+        self.projection(format!("{prefix}.k_proj"), &attention.k_proj);
+        self.projection(format!("{prefix}.v_proj"), &attention.v_proj);
+        self.projection(format!("{prefix}.o_proj"), &attention.o_proj);
+    }
+
+    /// `{prefix}.{gate,up,down}_proj`.
+    pub fn mlp(&mut self, prefix: &str, mlp: &GatedMlp) {
+        self.projection(format!("{prefix}.gate_proj"), &mlp.gate_proj);
+        self.projection(format!("{prefix}.up_proj"), &mlp.up_proj);
+        self.projection(format!("{prefix}.down_proj"), &mlp.down_proj);
+    }
+
+    /// `{name}.weight`, and `{name}.bias` where there is one.
+    pub fn projection(&mut self, name: impl std::fmt::Display, projection: &Projection) {
         self.push(format!("{name}.weight"), projection.weight_out_in());
         if let Some(bias) = projection.bias() {
             self.push(format!("{name}.bias"), bias);

@@ -13,11 +13,12 @@ fn models(device: &Device) -> (Llama, DraftModel) {
     let config = LlamaConfig::open(&dir).unwrap();
     let checkpoint = Checkpoint::open_file(&dir.join("model.safetensors")).unwrap();
     let target = load_llama(&checkpoint, &config, "model.", "lm_head", device).unwrap();
-    (target, open_draft(&config, device))
+    let draft = open_draft(&target, device);
+    (target, draft)
 }
 
 /// The draft's folder holds recordings beside the weights, so its weights are opened by name.
-fn open_draft(target: &LlamaConfig, device: &Device) -> DraftModel {
+fn open_draft(target: &Llama, device: &Device) -> DraftModel {
     let dir = root().join("eagle3");
     DraftModel::open(&dir, target, device).unwrap()
 }

@@ -4,7 +4,7 @@ use burn::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sightdraft_decode::{Acceptance, Request, Sampling, TreeShape};
-use sightdraft_draft::{Draft, DraftConfig, DraftPass, DraftState, Eagle3, FeatureRows, VocabMap};
+use sightdraft_draft::{Draft, DraftConfig, DraftPass, DraftState, Eagle3, FeatureRows, Method, UnrollRows, VocabMap};
 use sightdraft_target::{Llama, LlamaConfig, Mask, PromptRows, RopeConfig};
 
 pub fn config() -> LlamaConfig {
@@ -31,7 +31,12 @@ pub fn target() -> Llama {
 
 pub fn random_draft(target: &Llama) -> Eagle3 {
     let vocab = VocabMap::new((0..40).filter(|id| id % 4 != 3).collect(), 40);
-    Eagle3::init(DraftConfig::for_target(&config(), vocab.len()).unwrap(), vocab, target, &Device::flex())
+    Eagle3::init(
+        DraftConfig::for_target(Method::Eagle3, &config(), vocab.len()).unwrap(),
+        vocab,
+        target,
+        &Device::flex(),
+    )
 }
 
 /// Random ids; with `image`, rows 1..4 are an image of random embeddings.
@@ -114,6 +119,10 @@ impl Draft for Oracle<'_> {
         mask: &Mask,
     ) -> DraftPass {
         self.pass(state, embeds, positions, mask)
+    }
+
+    fn unroll_rows(&self) -> UnrollRows {
+        UnrollRows::Anchor
     }
 
     fn unroll(&self, _rows: FeatureRows<'_>, _later: &[Tensor<3>]) -> Vec<DraftPass> {

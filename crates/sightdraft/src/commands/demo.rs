@@ -11,7 +11,7 @@ use serde::Serialize;
 use sightdraft_core::{Message, Result};
 use sightdraft_datasets::charts::ChartScore;
 use sightdraft_decode::{Acceptance, Request, Sampling, TreeShape};
-use sightdraft_draft::DraftModel;
+use sightdraft_draft::{DraftModel, Method};
 use sightdraft_eval::benchmarks::Charts;
 use sightdraft_eval::benchmarks::charts::picture;
 use sightdraft_eval::report::table;
@@ -81,7 +81,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     };
     let steps = effort.steps;
     tell(&format!("training a draft: {} steps of soft_ce as the common start", effort.start_steps));
-    let fresh = fresh_draft(&school.lessons, None, SEED, target.model.llama(), &device)?;
+    let fresh = fresh_draft(Method::Eagle3, &school.lessons, None, SEED, target.model.llama(), &device)?;
     let start = school.train("start", fresh, soft_ce(), effort.start_steps, &device)?;
     tell(&format!("going on from it twice with equal compute: {steps} steps of soft_ce, {steps} of VSD"));
     for (name, objective) in [("soft_ce", soft_ce()), ("vsd", vsd())] {
@@ -123,7 +123,7 @@ fn compare(out: &Path, target: &ServedTarget, charts: &Charts, device: &Device, 
     for name in ["soft_ce", "vsd"] {
         let dir = out.join(name);
         checkpoints.insert(name.to_string(), fingerprint(&dir)?);
-        let draft = DraftModel::open(&dir, &target.model.llama().config, device)?;
+        let draft = DraftModel::open(&dir, target.model.llama(), device)?;
         entrants.push(Entrant { name: name.into(), source: dir.display().to_string(), draft: Box::new(draft) });
     }
     let plan = Plan {
@@ -168,7 +168,7 @@ fn show(out: &Path, target: &ServedTarget, charts: &Charts, device: &Device) -> 
         acceptance: Acceptance::PointMass,
         blind_draft: false,
     };
-    let draft = DraftModel::open(&out.join("vsd"), &target.model.llama().config, device)?.for_inference();
+    let draft = DraftModel::open(&out.join("vsd"), target.model.llama(), device)?.for_inference();
     let generation = stream(target, Some(&draft), &request)?;
     say_line(&format!("({})", footer(&generation)))
 }

@@ -121,7 +121,7 @@ fn entrant(spec: &str, target: &ServedTarget, device: &Device) -> Result<(Entran
         None => (last_part(spec), spec),
     };
     let dir = hub::resolve(source)?;
-    let draft = DraftModel::open(&dir, &target.model.llama().config, device)?.for_inference();
+    let draft = DraftModel::open(&dir, target.model.llama(), device)?.for_inference();
     Ok((Entrant { name, source: source.into(), draft: Box::new(draft) }, dir))
 }
 

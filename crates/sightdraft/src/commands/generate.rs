@@ -69,7 +69,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let target = ServedTarget::open(&builtin::resolve(&arguments.target)?, arguments.device.dtype(), &device)?;
     let draft = match &arguments.draft {
         Some(name) => {
-            let draft = DraftModel::open(&hub::resolve(name)?, &target.model.llama().config, &device)?;
+            let draft = DraftModel::open(&hub::resolve(name)?, target.model.llama(), &device)?;
             Some(draft.for_inference())
         }
         None => None,

@@ -6,7 +6,7 @@ use burn::tensor::{DType, Device};
 use clap::Args;
 use sightdraft_core::{Error, Result, hub};
 use sightdraft_datasets::training;
-use sightdraft_draft::{DraftConfig, DraftModel, Eagle3, VocabMap};
+use sightdraft_draft::{DraftConfig, DraftModel, Method, VocabMap};
 use sightdraft_target::{Llama, LlamaConfig, ServedTarget};
 use sightdraft_train::trainer::best_dir;
 use sightdraft_train::{Example, Setup, Trainer, plan};
@@ -107,13 +107,17 @@ fn examples(path: &Path, target: &ServedTarget, max_length: usize) -> Result<Vec
 /// The draft that training starts from.
 fn first_draft(recipe: &Recipe, examples: &[Example], target: &Llama, device: &Device) -> Result<DraftModel> {
     match &recipe.models.start {
-        Some(start) => DraftModel::open(&hub::resolve(start)?, &target.config, device),
-        None => fresh_draft(examples, recipe.models.draft_vocab_size, recipe.train.seed, target, device),
+        Some(start) => DraftModel::open(&hub::resolve(start)?, target, device),
+        None => {
+            let models = &recipe.models;
+            fresh_draft(models.method, examples, models.draft_vocab_size, recipe.train.seed, target, device)
+        }
     }
 }
 
-/// An untrained EAGLE-3 head whose vocabulary is the ids that the assistant says most often; its weights follow from `seed`.
+/// An untrained draft whose vocabulary is the ids that the assistant says most often; its weights follow from `seed`.
 pub fn fresh_draft(
+    method: Method,
     examples: &[Example],
     vocabulary: Option<usize>,
     seed: u64,
@@ -122,13 +126,13 @@ pub fn fresh_draft(
 ) -> Result<DraftModel> {
     device.seed(seed);
     let size = vocabulary.unwrap_or(target.config.vocab_size);
-    let config = DraftConfig::for_target(&target.config, size)?;
+    let config = DraftConfig::for_target(method, &target.config, size)?;
     let vocabulary = if size == target.config.vocab_size {
         VocabMap::identity(size)
     } else {
         VocabMap::most_frequent(&counts(examples, target.config.vocab_size), size)
     };
-    Ok(DraftModel::Eagle3(Eagle3::init(config, vocabulary, target, device)))
+    Ok(DraftModel::init(config, vocabulary, target, device))
 }
 
 /// How often the assistant says each id.
@@ -146,7 +150,7 @@ fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>, dtype: DType) -> 
     let dir = builtin::resolve_configs(&recipe.models.target)?;
     let target = LlamaConfig::open(&dir)?;
     let size = recipe.models.draft_vocab_size.unwrap_or(target.vocab_size);
-    let draft = DraftConfig::for_target(&target, size)?;
+    let draft = DraftConfig::for_target(recipe.models.method, &target, size)?;
     let (lengths, source) = match assume {
         Some((conversations, length)) => (vec![length; conversations], "assumed".to_string()),
         None if recipe.models.data.exists() => {
@@ -161,12 +165,13 @@ fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>, dtype: DType) -> 
     plan.memory += vision * 4;
     say_line(&format!(
         "target         {} ({} layers, width {})\n\
-         draft          EAGLE-3, taps {:?}, vocabulary {size} of {}\n\
+         draft          {}, taps {:?}, vocabulary {size} of {}\n\
          objective      {}\n\
          data           {source}\n{}",
         recipe.models.target,
         target.num_hidden_layers,
         target.hidden_size,
+        draft.method,
         draft.taps,
         target.vocab_size,
         recipe.train.objective.objective().name(),

@@ -63,7 +63,7 @@ impl School<'_> {
             out: out.clone(),
         };
         Trainer::start(setup, draft)?.run(&mut |_| {})?;
-        DraftModel::open(&best_dir(&out), &self.target.model.llama().config, device)
+        DraftModel::open(&best_dir(&out), self.target.model.llama(), device)
     }
 }
 

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use burn::tensor::{DType, Device};
-use sightdraft_draft::{DraftConfig, DraftModel, Eagle3, VocabMap};
+use sightdraft_draft::{DraftConfig, DraftModel, Eagle3, Method, VocabMap};
 use sightdraft_target::llava::LlavaConfig;
 use sightdraft_target::{Llama, LlamaConfig, Llava, RopeConfig};
 
@@ -62,7 +62,7 @@ pub fn draft(dir: &Path, vocabulary: usize) -> PathBuf {
     device.seed(3);
     let config = LlamaConfig { vocab_size: vocabulary, ..llama_config() };
     let target = Llama::init(&config, &device);
-    let draft = DraftConfig::for_target(&config, vocabulary).unwrap();
+    let draft = DraftConfig::for_target(Method::Eagle3, &config, vocabulary).unwrap();
     let head = Eagle3::init(draft, VocabMap::identity(vocabulary), &target, &device);
     std::fs::create_dir_all(dir).unwrap();
     DraftModel::Eagle3(head).save(dir).unwrap();

@@ -9,6 +9,8 @@ use sightdraft_draft::{Draft, DraftConfig, Eagle3, FeatureRows};
 use sightdraft_fixtures::{Fixture, TOLERANCE, files, root};
 use sightdraft_target::{LlamaConfig, Mask, Projection};
 
+use crate::mask;
+
 /// The draft in `dir`, for the recorded target.
 fn open(dir: &Path, device: &Device) -> Eagle3 {
     let target = LlamaConfig::open(&root().join("hf_llama_gqa")).unwrap();
@@ -30,12 +32,6 @@ fn shift<const D: usize>(x: Tensor<D>) -> Tensor<D> {
 fn shift_ids(x: Tensor<3>) -> Tensor<3> {
     let n = x.dims()[1];
     Tensor::cat(vec![x.clone().narrow(1, 1, n - 1), x.narrow(1, n - 1, 1)], 1)
-}
-
-/// Causal among the rows that are not padding.
-fn mask(attention: &[i64], n: usize) -> Mask {
-    let row = |real: &[i64], query: usize| (0..n).map(|key| key <= query && real[key] == 1).collect();
-    Mask::Full(attention.chunks(n).map(|real| (0..n).map(|query| row(real, query)).collect()).collect())
 }
 
 fn check_unroll(draft: &Eagle3, fixture: &Fixture, case: &str, device: &Device) {

@@ -1,0 +1,43 @@
+//! How the steps of a training unroll are numbered.
+
+use burn::prelude::*;
+
+/// Which token a row of a later step is about.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UnrollRows {
+    /// Row t of step j guesses x_{t+2+j}: a row is the anchor that its path began at, and features stay in their row (EAGLE-3's
+    /// training-time test). Embeddings and positions move on by one per step.
+    Anchor,
+    /// Row r of step j guesses x_{r+2}: its path began at r - j, and features move down by one row per step (HASS, GRIFFIN).
+    /// Embeddings and positions stay. Rows below j belong to no path.
+    Row,
+}
+
+impl UnrollRows {
+    /// The row of step `step` that belongs to the path begun at `anchor`.
+    pub fn row(self, anchor: usize, step: usize) -> usize {
+        match self {
+            Self::Anchor => anchor,
+            Self::Row => anchor + step,
+        }
+    }
+
+    /// By how many rows the embeddings of step `step` are shifted left.
+    pub fn shift(self, step: usize) -> usize {
+        match self {
+            Self::Anchor => step,
+            Self::Row => 0,
+        }
+    }
+
+    /// The features that the next step reads, from step 0's and the last step's, `[B, n, H]` each. Moved down, the first row
+    /// keeps the target's feature and no gradient flows back (both as HASS publishes it).
+    pub(crate) fn next_features(self, first: &Tensor<3>, last: &Tensor<3>) -> Tensor<3> {
+        let n = last.dims()[1];
+        match self {
+            Self::Anchor => last.clone(),
+            Self::Row if n == 1 => first.clone(),
+            Self::Row => Tensor::cat(vec![first.clone().narrow(1, 0, 1), last.clone().narrow(1, 0, n - 1).detach()], 1),
+        }
+    }
+}
