@@ -17,6 +17,8 @@ pub(crate) struct Drafting<'a> {
     llama: &'a Llama,
     request: &'a Request,
     state: DraftState,
+    /// Rows followed so far: the position of the next one. A draft that compresses images keeps fewer keys.
+    rows: usize,
     /// The pass over the last accepted token: where trees start from.
     last: Option<DraftPass>,
     random: ChaCha8Rng,
@@ -27,7 +29,7 @@ impl<'a> Drafting<'a> {
         // Another stream than the verifier's, which has the same seed.
         let mut random = ChaCha8Rng::seed_from_u64(request.sampling.seed);
         random.set_stream(1);
-        Self { draft, llama, request, state: draft.start(), last: None, random }
+        Self { draft, llama, request, state: draft.start(), rows: 0, last: None, random }
     }
 
     /// Hidden states of the target that the draft reads.
@@ -40,14 +42,13 @@ impl<'a> Drafting<'a> {
     pub(crate) fn prefill(&mut self, features: Tensor<3>, first: u32) {
         let prompt = &self.request.prompt;
         let n = prompt.ids.len();
-        let is_image: Vec<bool> =
-            (0..n).map(|row| prompt.image_rows.iter().any(|image| image.contains(&row))).collect();
-        let mut next_is_image = is_image[1..].to_vec();
-        next_is_image.push(false);
+        let image: Vec<Option<usize>> =
+            (0..n).map(|row| prompt.image_rows.iter().position(|image| image.contains(&row))).collect();
+        let next = image[1..].iter().copied().chain([None]).collect();
         let blind = self.request.blind_draft && !prompt.image_rows.is_empty();
         let (features, embeds) = match blind {
             true => (
-                without(features, &is_image),
+                without(features, &image),
                 self.llama.embed_ids(&next_ids(prompt, first, self.llama.config.vocab_size)),
             ),
             false => {
@@ -55,17 +56,16 @@ impl<'a> Drafting<'a> {
                 (features, Tensor::cat(vec![shifted, self.llama.embed_ids(&[first])], 1))
             }
         };
-        self.follow(features, embeds, next_is_image);
+        self.follow(features, embeds, next);
     }
 
     /// Follows accepted tokens: `features` `[1, m, F]` of the accepted path, `next` the `m` tokens after each of its nodes.
     pub(crate) fn extend(&mut self, features: Tensor<3>, next: &[u32]) {
-        self.follow(features, self.llama.embed_ids(next), vec![false; next.len()]);
+        self.follow(features, self.llama.embed_ids(next), vec![None; next.len()]);
     }
 
-    fn follow(&mut self, features: Tensor<3>, embeds: Tensor<3>, image: Vec<bool>) {
-        let n = image.len();
-        let start = self.state.cache.len();
+    fn follow(&mut self, features: Tensor<3>, embeds: Tensor<3>, image: Vec<Option<usize>>) {
+        let (n, start) = (image.len(), self.rows);
         let rows = FeatureRows {
             features,
             embeds,
@@ -74,6 +74,7 @@ impl<'a> Drafting<'a> {
             image: &[image],
         };
         let pass = self.draft.extend(&mut self.state, rows);
+        self.rows += n;
         let last_row = |rows: Tensor<3>| rows.narrow(1, n - 1, 1);
         self.last = Some(DraftPass { hidden: last_row(pass.hidden), predict: last_row(pass.predict) });
     }
@@ -89,7 +90,7 @@ impl<'a> Drafting<'a> {
             let parents: Vec<i32> = builder.frontier().iter().map(|feed| feed.parent_row as i32).collect();
             let tokens: Vec<u32> = builder.frontier().iter().map(|feed| feed.token).collect();
             let hidden = pass.hidden.clone().select(1, Tensor::from_ints(parents.as_slice(), &pass.hidden.device()));
-            let positions = [vec![stable + level; tokens.len()]];
+            let positions = [vec![self.rows + level; tokens.len()]];
             let mask = level_mask(stable, builder.sees());
             let embeds = self.llama.embed_ids(&tokens);
             pass = self.draft.step(&mut self.state, hidden, embeds, &positions, &mask);
@@ -130,11 +131,11 @@ fn next_ids(prompt: &PromptRows, first: u32, vocabulary: usize) -> Vec<u32> {
 }
 
 /// Features with those of image rows at zero.
-fn without(features: Tensor<3>, is_image: &[bool]) -> Tensor<3> {
-    let keep: Vec<f32> = is_image.iter().map(|&image| f32::from(!image)).collect();
+fn without(features: Tensor<3>, image: &[Option<usize>]) -> Tensor<3> {
+    let keep: Vec<f32> = image.iter().map(|image| f32::from(image.is_none())).collect();
     let dtype = features.dtype();
     let keep = Tensor::<1>::from_floats(keep.as_slice(), &features.device()).cast(dtype);
-    features * keep.reshape([1, is_image.len(), 1])
+    features * keep.reshape([1, image.len(), 1])
 }
 
 #[cfg(test)]

@@ -121,7 +121,7 @@ impl FeatureCache {
         Ok(Sequence {
             ids: longs("ids")?.into_iter().map(|id| id as u32).collect(),
             assistant: longs("assistant")?.into_iter().map(|f| f != 0).collect(),
-            image: longs("image")?.into_iter().map(|f| f != 0).collect(),
+            image: longs("image")?.into_iter().map(|number| usize::try_from(number - 1).ok()).collect(),
             embeds: halves("embeds")?,
             features: halves("features")?,
             hidden: halves("hidden")?,
@@ -160,7 +160,7 @@ fn tensors(s: Sequence) -> Vec<(String, TensorData)> {
     vec![
         ("ids".into(), longs(s.ids.iter().map(|id| i64::from(*id)).collect())),
         ("assistant".into(), longs(s.assistant.iter().map(|f| i64::from(*f)).collect())),
-        ("image".into(), longs(s.image.iter().map(|f| i64::from(*f)).collect())),
+        ("image".into(), longs(s.image.iter().map(|image| image.map_or(0, |image| image as i64 + 1)).collect())),
         ("argmax".into(), longs(s.argmax.iter().map(|id| i64::from(*id)).collect())),
         ("embeds".into(), halves(s.embeds)),
         ("features".into(), halves(s.features)),
@@ -190,7 +190,7 @@ mod tests {
         let sequence = || Sequence {
             ids: examples[1].ids.clone(),
             assistant: examples[1].assistant.clone(),
-            image: vec![false; 200],
+            image: vec![None; 200],
             embeds: Tensor::ones([200, 32], &device),
             features: Tensor::ones([200, 64], &device),
             hidden: Tensor::ones([100, 32], &device),

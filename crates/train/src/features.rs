@@ -21,8 +21,8 @@ pub struct Sequence {
     pub ids: Vec<u32>,
     /// Whether each id is the assistant's, T.
     pub assistant: Vec<bool>,
-    /// Whether each row is an image row, T.
-    pub image: Vec<bool>,
+    /// Which image each row is a row of, T; None for text.
+    pub image: Vec<Option<usize>>,
     /// Input embeddings `[T, H]`.
     pub embeds: Tensor<2>,
     /// Concatenated taps `[T, F]`.
@@ -49,8 +49,7 @@ impl Sequence {
         let needed = align::target_rows(&example.assistant);
         let hidden = pass.hidden.squeeze_dim::<2>(0).select(0, index(&needed, &rows.embeds.device()));
         let features = pass.taps.expect("every draft reads at least one tap").squeeze_dim::<2>(0);
-        let mut image = vec![false; length];
-        rows.image_rows.iter().cloned().flatten().for_each(|row| image[row] = true);
+        let image = (0..length).map(|row| rows.image_rows.iter().position(|image| image.contains(&row))).collect();
         let sequence = Self {
             ids: rows.ids,
             assistant: example.assistant.clone(),
@@ -170,7 +169,7 @@ impl<'a> Batch<'a> {
         let form = draft.unroll_rows();
         let embeds = |step: usize| self.padded(|s| &s.embeds, 1 + form.shift(step), n);
         let positions = [(0..n).collect()];
-        let image: Vec<Vec<bool>> = self.sequences.iter().map(|s| window(&s.image, 1, n)).collect();
+        let image: Vec<Vec<Option<usize>>> = self.sequences.iter().map(|s| window(&s.image, 1, n)).collect();
         let rows =
             FeatureRows { features, embeds: embeds(0), positions: &positions, mask: &Mask::Causal, image: &image };
         let later: Vec<Tensor<3>> = (1..self.steps).map(embeds).collect();
@@ -306,9 +305,9 @@ impl<'a> Batch<'a> {
     }
 }
 
-/// `values[from..from + n]`, false behind the end.
-fn window(values: &[bool], from: usize, n: usize) -> Vec<bool> {
-    (from..from + n).map(|i| values.get(i).copied().unwrap_or(false)).collect()
+/// `image[from..from + n]`, text behind the end.
+fn window(image: &[Option<usize>], from: usize, n: usize) -> Vec<Option<usize>> {
+    (from..from + n).map(|row| image.get(row).copied().flatten()).collect()
 }
 
 /// Index into the needed rows for each row of the sequence.

@@ -82,6 +82,7 @@ impl Paths<'_> {
         let pass = draft.extend(&mut state, feature_rows);
         let owners: Vec<usize> = (0..self.count()).map(|path| self.anchor(path)).collect();
         let owners = index(&owners, &pass.hidden.device());
+        let keyed = draft.keyed_rows(&image[0]);
         let mut hidden = pass.hidden.select(1, owners.clone());
         let mut predict = pass.predict.select(1, owners);
         let mut sampled = Sampled { logits: vec![], tokens: vec![], log_q: vec![] };
@@ -95,7 +96,7 @@ impl Paths<'_> {
                 let device = sequence.embeds.device();
                 let embeds = llama.embed(index(&ids, &device).unsqueeze_dim::<2>(0)).cast(burn::tensor::DType::F32);
                 let positions = [(0..self.count()).map(|path| self.anchor(path) + 1 + level).collect()];
-                let pass = draft.step(&mut state, hidden, embeds, &positions, &self.draft_mask(rows, level));
+                let pass = draft.step(&mut state, hidden, embeds, &positions, &self.draft_mask(&keyed, level));
                 (hidden, predict) = (pass.hidden, pass.predict);
             }
             sampled.tokens.push(tokens);
@@ -103,11 +104,12 @@ impl Paths<'_> {
         sampled
     }
 
-    /// Level `level + 1`'s rows see the sequence up to their anchor, their own ancestors and themselves.
-    fn draft_mask(&self, rows: usize, level: usize) -> Mask {
+    /// Level `level + 1`'s rows see the sequence up to their anchor (`keyed`: the row behind each of its keys), their own
+    /// ancestors and themselves.
+    fn draft_mask(&self, keyed: &[usize], level: usize) -> Mask {
         let count = self.count();
         let row = |path: usize| {
-            let prefix = (0..rows).map(move |key| key <= self.anchor(path));
+            let prefix = keyed.iter().map(move |&row| row <= self.anchor(path));
             prefix.chain((0..(level + 1) * count).map(move |key| key % count == path)).collect()
         };
         Mask::Full(vec![(0..count).map(row).collect()])

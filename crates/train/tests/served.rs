@@ -58,7 +58,7 @@ fn answers_are_the_targets_own_and_train_from_their_first_token() {
         // The greedy answer is what the target says after every row before it, image rows included.
         let (sequence, cache) = Sequence::run(target.model.as_ref(), &[2, 4, 5], &example).unwrap();
         assert_eq!((sequence.argmax, cache.len()), (answer, example.ids.len()));
-        assert_eq!(sequence.image.iter().filter(|image| **image).count(), 25);
+        assert_eq!(sequence.image.iter().filter(|image| image.is_some()).count(), 25);
     }
 }
 

@@ -237,7 +237,7 @@ fn reward_alone(target: &Tiny, draft: &DraftModel, sequence: &Sequence, t: usize
     let log_p = log_softmax(target.0.logits(pass.hidden).squeeze_dim::<2>(0), 1);
 
     let positions = [(0..t + 1).collect()];
-    let image = [vec![false; t + 1]];
+    let image = [vec![None; t + 1]];
     let embeds = rows.embeds.clone().slice([0..1, 1..t + 2, 0..32]);
     let features = sequence.features.clone().slice(0..t + 1).unsqueeze_dim::<3>(0);
     let first = FeatureRows { features, embeds, positions: &positions, mask: &Mask::Causal, image: &image };

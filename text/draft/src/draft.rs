@@ -9,7 +9,7 @@ use sightdraft_core::{Checkpoint, Result};
 use sightdraft_target::{KvCache, Llama, Mask};
 
 use crate::published::{self, Published};
-use crate::{DraftConfig, Eagle1, Eagle3, Griffin, Method, UnrollRows, VocabMap};
+use crate::{DraftConfig, Eagle1, Eagle3, Griffin, Method, UnrollRows, ViSpec, VocabMap, vispec};
 
 /// Rows that carry the target's features.
 #[derive(Debug, Clone)]
@@ -22,8 +22,8 @@ pub struct FeatureRows<'a> {
     pub positions: &'a [Vec<usize>],
     /// Attention among these rows and over the cache.
     pub mask: &'a Mask,
-    /// Whether x_{t+1} is an image row, `[B][n]`.
-    pub image: &'a [Vec<bool>],
+    /// Which image of the sequence x_{t+1} is a row of, `[B][n]`; None for text. All rows of an image come in one call.
+    pub image: &'a [Vec<Option<usize>>],
 }
 
 /// What the draft keeps of a sequence.
@@ -31,6 +31,15 @@ pub struct FeatureRows<'a> {
 pub struct DraftState {
     /// Keys and values of the draft's layer.
     pub cache: KvCache,
+    /// What a draft with a global image feature keeps of each sequence's latest image, `[B, H]`.
+    pub global: Option<Tensor<2>>,
+}
+
+impl DraftState {
+    /// Before the first row.
+    pub fn new(cache: KvCache) -> Self {
+        Self { cache, global: None }
+    }
 }
 
 /// What a draft pass leaves.
@@ -52,6 +61,12 @@ pub trait Draft {
 
     /// An empty state.
     fn start(&self) -> DraftState;
+
+    /// Which of the rows of one call to [`Draft::extend`] leave a key in the cache, ascending: all, unless the draft compresses
+    /// images. `image` as in [`FeatureRows`].
+    fn keyed_rows(&self, image: &[Option<usize>]) -> Vec<usize> {
+        (0..image.len()).collect()
+    }
 
     /// Rows with the target's features, appended to the state.
     fn extend(&self, state: &mut DraftState, rows: FeatureRows<'_>) -> DraftPass;
@@ -81,10 +96,12 @@ pub trait Draft {
 /// Any draft, for training and for loading from a directory.
 #[derive(Module, Debug)]
 pub enum DraftModel {
-    /// EAGLE-1, EAGLE-2 and HASS.
+    /// EAGLE-1, EAGLE-2, HASS and MSD.
     Eagle1(Eagle1),
     /// GRIFFIN.
     Griffin(Griffin),
+    /// ViSpec.
+    ViSpec(ViSpec),
     /// EAGLE-3.
     Eagle3(Eagle3),
 }
@@ -95,6 +112,7 @@ impl DraftModel {
         match config.method {
             Method::Eagle3 => Self::Eagle3(Eagle3::init(config, vocab, target, device)),
             Method::Griffin => Self::Griffin(Griffin::init(config, target, device)),
+            Method::Vispec => Self::ViSpec(ViSpec::init(config, vispec::QUERIES, target, device)),
             _ => Self::Eagle1(Eagle1::init(config, target, device)),
         }
     }
@@ -110,6 +128,7 @@ impl DraftModel {
         Ok(match config.method {
             Method::Eagle3 => Self::Eagle3(Eagle3::load(&checkpoint, config, device)?),
             Method::Griffin => Self::Griffin(Griffin::load(&checkpoint, config, target, device)?),
+            Method::Vispec => Self::ViSpec(ViSpec::load(&checkpoint, config, target, device)?),
             _ => Self::Eagle1(Eagle1::load(&checkpoint, config, target, device)?),
         })
     }
@@ -119,6 +138,7 @@ impl DraftModel {
         match self {
             Self::Eagle1(draft) => Self::Eagle1(draft.for_inference()),
             Self::Griffin(draft) => Self::Griffin(draft.for_inference()),
+            Self::ViSpec(draft) => Self::ViSpec(draft.for_inference()),
             Self::Eagle3(draft) => Self::Eagle3(draft.for_inference()),
         }
     }
@@ -137,6 +157,7 @@ impl DraftModel {
         match self {
             Self::Eagle1(draft) => draft,
             Self::Griffin(draft) => draft,
+            Self::ViSpec(draft) => draft,
             Self::Eagle3(draft) => draft,
         }
     }
@@ -145,6 +166,7 @@ impl DraftModel {
         match self {
             Self::Eagle1(draft) => draft,
             Self::Griffin(draft) => draft,
+            Self::ViSpec(draft) => draft,
             Self::Eagle3(draft) => draft,
         }
     }
@@ -161,6 +183,10 @@ impl Draft for DraftModel {
 
     fn start(&self) -> DraftState {
         self.inner().start()
+    }
+
+    fn keyed_rows(&self, image: &[Option<usize>]) -> Vec<usize> {
+        self.inner().keyed_rows(image)
     }
 
     fn extend(&self, state: &mut DraftState, rows: FeatureRows<'_>) -> DraftPass {

@@ -1,5 +1,6 @@
 //! EAGLE-1 and EAGLE-2 (Li et al. 2024): one decoder layer over fc([embed, feature]), read by the target's own head. HASS
-//! (Zhang et al. 2024) has the same tensors.
+//! (Zhang et al. 2024) has the same tensors, and so has MSD (Lin et al. 2025), in which rows of images enter the layer as their
+//! projected embeddings, without fusion or feature.
 
 use burn::prelude::*;
 use burn::tensor::DType;
@@ -12,7 +13,7 @@ use crate::layer::UnnormedLayer;
 use crate::one_layer::{Fused, OneLayer};
 use crate::published::{Published, save_table};
 use crate::shared::Shared;
-use crate::{DraftConfig, DraftPass, UnrollRows, VocabMap, fusion};
+use crate::{DraftConfig, DraftPass, Method, UnrollRows, VocabMap, fusion};
 
 /// The EAGLE-1 head.
 #[derive(Module, Debug)]
@@ -109,8 +110,12 @@ impl OneLayer for Eagle1 {
         features
     }
 
-    fn fuse(&self, hidden: Tensor<3>, embeds: Tensor<3>, _image: &[Vec<bool>]) -> Fused {
-        let x = self.fc.forward(Tensor::cat(vec![embeds, hidden], 2));
+    fn fuse(&self, hidden: Tensor<3>, embeds: Tensor<3>, image: &[Vec<Option<usize>>]) -> Fused {
+        let x = self.fc.forward(Tensor::cat(vec![embeds.clone(), hidden], 2));
+        let x = match self.config.method {
+            Method::Msd => image_rows(x, embeds, image),
+            _ => x,
+        };
         Fused { input: x.clone(), residual: x }
     }
 
@@ -122,4 +127,15 @@ impl OneLayer for Eagle1 {
     fn logits(&self, predict: Tensor<3>) -> Tensor<3> {
         self.shared.logits(predict)
     }
+}
+
+/// `fused` with the rows of images, `[B][n]`, taken from `embeds` as they are (MSD's decoupling of text and vision).
+fn image_rows(fused: Tensor<3>, embeds: Tensor<3>, image: &[Vec<Option<usize>>]) -> Tensor<3> {
+    let is_image: Vec<bool> = image.iter().flatten().map(Option::is_some).collect();
+    if !is_image.contains(&true) {
+        return fused;
+    }
+    let [batch, n, width] = fused.dims();
+    let mask = Tensor::<3, Bool>::from_data(TensorData::new(is_image, [batch, n, 1]), &fused.device());
+    fused.mask_where(mask.expand([batch, n, width]), embeds)
 }

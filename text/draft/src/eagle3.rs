@@ -201,7 +201,7 @@ impl OneLayer for Eagle3 {
         self.fc.forward(features)
     }
 
-    fn fuse(&self, hidden: Tensor<3>, embeds: Tensor<3>, _image: &[Vec<bool>]) -> Fused {
+    fn fuse(&self, hidden: Tensor<3>, embeds: Tensor<3>, _image: &[Vec<Option<usize>>]) -> Fused {
         Fused { input: self.midlayer.input(hidden.clone(), embeds), residual: hidden }
     }
 

@@ -13,8 +13,13 @@ use crate::INIT_STD;
 pub(crate) fn init(width: usize, device: &Device) -> Projection {
     let noise = Tensor::random([2 * width, width], Distribution::Normal(0.0, INIT_STD), device);
     let through = Tensor::cat(vec![Tensor::zeros([width, width], device), Tensor::eye(width, device)], 0);
-    let bias = Param::from_tensor(Tensor::zeros([width], device));
-    Projection::Plain(Linear { weight: Param::from_tensor(noise + through), bias: Some(bias) })
+    with_bias(noise + through)
+}
+
+/// A fresh fusion of `weight` `[inputs, outputs]` with a bias of zeros.
+pub(crate) fn with_bias(weight: Tensor<2>) -> Projection {
+    let bias = Tensor::zeros([weight.dims()[1]], &weight.device());
+    Projection::Plain(Linear { weight: Param::from_tensor(weight), bias: Some(Param::from_tensor(bias)) })
 }
 
 /// Reads `{name}.weight` `[width, 2 * width]`, and `{name}.bias` where the checkpoint has it.

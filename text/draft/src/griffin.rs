@@ -183,7 +183,7 @@ impl OneLayer for Griffin {
         features
     }
 
-    fn fuse(&self, hidden: Tensor<3>, embeds: Tensor<3>, _image: &[Vec<bool>]) -> Fused {
+    fn fuse(&self, hidden: Tensor<3>, embeds: Tensor<3>, _image: &[Vec<Option<usize>>]) -> Fused {
         let x = self.fc.forward(hidden, embeds);
         Fused { input: x.clone(), residual: x }
     }

@@ -1,5 +1,7 @@
 //! Draft heads, their checkpoints and exports. It knows no objective.
 
+pub mod adaptor;
+mod compress;
 pub mod config;
 pub mod draft;
 pub mod eagle1;
@@ -14,6 +16,7 @@ pub mod rows;
 pub mod shared;
 pub mod taps;
 mod unroll;
+pub mod vispec;
 pub mod vocab;
 
 pub use config::DraftConfig;
@@ -24,6 +27,7 @@ pub use griffin::Griffin;
 pub use method::Method;
 pub use published::Published;
 pub use rows::UnrollRows;
+pub use vispec::ViSpec;
 pub use vocab::VocabMap;
 
 /// Standard deviation of fresh weights.

@@ -39,7 +39,7 @@ pub trait OneLayer: Published {
     fn enter(&self, features: Tensor<3>) -> Tensor<3>;
 
     /// Features and embeddings (`[B, n, H]` each) joined; `image` tells image rows, and is empty where there are none.
-    fn fuse(&self, hidden: Tensor<3>, embeds: Tensor<3>, image: &[Vec<bool>]) -> Fused;
+    fn fuse(&self, hidden: Tensor<3>, embeds: Tensor<3>, image: &[Vec<Option<usize>>]) -> Fused;
 
     /// The rest of the layer behind attention.
     fn leave(&self, residual: Tensor<3>, attended: Tensor<3>) -> DraftPass;
@@ -58,7 +58,7 @@ impl<T: OneLayer> Draft for T {
     }
 
     fn start(&self) -> DraftState {
-        DraftState { cache: KvCache::new(1) }
+        DraftState::new(KvCache::new(1))
     }
 
     fn extend(&self, state: &mut DraftState, rows: FeatureRows<'_>) -> DraftPass {

@@ -64,7 +64,7 @@ fn logits(draft: &dyn Draft) -> Vec<f32> {
         embeds: Tensor::<1, Int>::arange(0..32, &device).float().cos().reshape([1, 2, 16]),
         positions: &[vec![9000, 9001]],
         mask: &Mask::Causal,
-        image: &[vec![false, false]],
+        image: &[vec![None, None]],
     };
     let pass = draft.extend(&mut draft.start(), rows);
     draft.logits(pass.predict).into_data().iter::<f32>().collect()

@@ -96,7 +96,7 @@ impl Draft for Oracle<'_> {
     }
 
     fn start(&self) -> DraftState {
-        DraftState { cache: self.llama.new_cache() }
+        DraftState::new(self.llama.new_cache())
     }
 
     fn extend(&self, state: &mut DraftState, rows: FeatureRows<'_>) -> DraftPass {

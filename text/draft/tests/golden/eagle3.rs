@@ -43,7 +43,7 @@ fn check_unroll(draft: &Eagle3, fixture: &Fixture, case: &str, device: &Device) 
     (1..steps).for_each(|step| embeds.push(shift_ids(embeds[step - 1].clone())));
     let mask = mask(&fixture.i64(&name("attention_mask")), n);
     let positions = [(0..n).collect()];
-    let image = vec![vec![false; n]; batch];
+    let image = vec![vec![None; n]; batch];
     fixture.check(&name("step0.hidden_in"), draft.fc.forward(features.clone()));
     let rows = FeatureRows { features, embeds: embeds[0].clone(), positions: &positions, mask: &mask, image: &image };
     let passes = draft.unroll(rows, &embeds[1..]);
@@ -174,7 +174,7 @@ fn fixture_inference_is_the_same() {
         embeds: embed(&ids, &device),
         positions: &[(0..n).collect()],
         mask: &Mask::Causal,
-        image: &[vec![false; n]],
+        image: &[vec![None; n]],
     };
     let mut state = draft.start();
     let pass = draft.extend(&mut state, rows);

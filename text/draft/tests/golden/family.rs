@@ -46,7 +46,7 @@ impl Recording {
             embeds: embeds.clone(),
             positions: &[(0..n).collect()],
             mask: &mask(&self.fixture.i64("attention_mask"), n),
-            image: &vec![vec![false; n]; batch],
+            image: &vec![vec![None; n]; batch],
         };
         self.draft.unroll(rows, &vec![embeds; steps - 1])
     }
@@ -225,7 +225,7 @@ fn fixture_continuation_with_the_stable_cache_is_the_same() {
                 embeds: part(&embeds),
                 positions: &[rows.collect()],
                 mask: &Mask::Causal,
-                image: &[vec![false; count]],
+                image: &[vec![None; count]],
             };
             parts.push(draft.extend(&mut state, rows).predict);
         }

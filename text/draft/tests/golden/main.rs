@@ -2,6 +2,9 @@
 
 mod eagle3;
 mod family;
+mod llava;
+mod msd;
+mod vispec;
 
 use sightdraft_target::Mask;
 
