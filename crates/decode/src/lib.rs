@@ -6,6 +6,8 @@ pub mod counters;
 mod drafting;
 pub mod dynamic;
 pub mod generate;
+#[cfg(test)]
+mod image_drafts;
 pub mod point_mass;
 pub mod ratio;
 pub mod sampled;

@@ -3,4 +3,5 @@
 mod batch;
 mod distribution;
 mod greedy;
+mod images;
 mod tiny;
