@@ -105,7 +105,7 @@ impl Recording {
     }
 }
 
-fn check_layer(layer: &UnnormedLayer, matrix: &dyn Fn(&str, &Projection), norm: &dyn Fn(&str, Tensor<1>)) {
+pub fn check_layer(layer: &UnnormedLayer, matrix: &dyn Fn(&str, &Projection), norm: &dyn Fn(&str, Tensor<1>)) {
     matrix("layers.0.mlp.gate_proj", &layer.mlp.gate_proj);
     matrix("layers.0.mlp.up_proj", &layer.mlp.up_proj);
     matrix("layers.0.mlp.down_proj", &layer.mlp.down_proj);
@@ -121,14 +121,14 @@ fn per_row(cells: Tensor<3>, mask: &Tensor<3>) -> Tensor<1> {
     (cells * mask.clone()).sum() / (mask.clone().sum() + 1e-5)
 }
 
-fn smooth_l1(found: &Tensor<3>, target: Tensor<3>, mask: &Tensor<3>) -> Tensor<1> {
+pub fn smooth_l1(found: &Tensor<3>, target: Tensor<3>, mask: &Tensor<3>) -> Tensor<1> {
     let distance = (found.clone() - target).abs();
     let near = distance.clone().powi_scalar(2) * 0.5;
     let far = distance.clone() - 0.5;
     per_row(far.mask_where(distance.lower_elem(1.0), near).mean_dim(2), mask)
 }
 
-fn cross_entropy(logits: Tensor<3>, teacher: Tensor<3>, mask: &Tensor<3>) -> Tensor<1> {
+pub fn cross_entropy(logits: Tensor<3>, teacher: Tensor<3>, mask: &Tensor<3>) -> Tensor<1> {
     per_row((teacher * log_softmax(logits, 2)).sum_dim(2).neg(), mask)
 }
 

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use burn::module::Param;
 use burn::prelude::*;
 use burn::tensor::Gradients;
 use sightdraft_core::Checkpoint;
@@ -10,6 +9,8 @@ use sightdraft_draft::{DraftModel, Eagle1};
 use sightdraft_fixtures::{Fixture, root};
 use sightdraft_target::load::load_llama;
 use sightdraft_target::{Llama, LlavaConfig, Projection};
+
+use crate::family::check_layer;
 
 /// The language model of `hf_llava`.
 pub fn target(device: &Device) -> Llama {
@@ -33,41 +34,19 @@ pub fn next_is_image(mask: &[u8]) -> Vec<Option<usize>> {
     mask[1..].iter().chain([&0]).map(|&image| (image != 0).then_some(0)).collect()
 }
 
-/// Gradients of matrices and biases against the recorded ones.
-pub fn check_matrices(fixture: &Fixture, gradients: &Gradients, matrices: &[(&str, &Projection)]) {
-    for (name, matrix) in matrices {
-        let plain = matrix.plain();
-        fixture.check(&format!("grad.{name}.weight"), plain.weight.val().grad(gradients).unwrap().transpose());
-        if let Some(bias) = &plain.bias {
-            check_parameter(fixture, gradients, &format!("{name}.bias"), bias);
+/// Gradients of the named matrices and of fusion and layer against the recorded ones.
+pub fn check_gradients(fixture: &Fixture, gradients: &Gradients, eagle: &Eagle1, more: &[(&str, &Projection)]) {
+    let matrix = |name: &str, layer: &Projection| {
+        let layer = layer.plain();
+        fixture.check(&format!("grad.{name}.weight"), layer.weight.val().grad(gradients).unwrap().transpose());
+        if let Some(bias) = &layer.bias {
+            fixture.check(&format!("grad.{name}.bias"), bias.val().grad(gradients).unwrap());
         }
-    }
-}
-
-/// A parameter's gradient against the recorded one.
-pub fn check_parameter<const D: usize>(
-    fixture: &Fixture,
-    gradients: &Gradients,
-    name: &str,
-    parameter: &Param<Tensor<D>>,
-) {
-    fixture.check(&format!("grad.{name}"), parameter.val().grad(gradients).unwrap());
-}
-
-/// Gradients of fusion and layer.
-pub fn check_eagle(fixture: &Fixture, gradients: &Gradients, eagle: &Eagle1) {
-    let (attention, mlp) = (&eagle.layer.self_attn, &eagle.layer.mlp);
-    let matrices = [
-        ("fc", &eagle.fc),
-        ("layers.0.self_attn.q_proj", &attention.q_proj),
-        ("layers.0.self_attn.k_proj", &attention.k_proj),
-        ("layers.0.self_attn.v_proj", &attention.v_proj),
-        ("layers.0.self_attn.o_proj", &attention.o_proj),
-        ("layers.0.mlp.gate_proj", &mlp.gate_proj),
-        ("layers.0.mlp.up_proj", &mlp.up_proj),
-        ("layers.0.mlp.down_proj", &mlp.down_proj),
-    ];
-    check_matrices(fixture, gradients, &matrices);
-    let norm = &eagle.layer.post_attention_layernorm.gamma;
-    check_parameter(fixture, gradients, "layers.0.post_attention_layernorm.weight", norm);
+    };
+    let norm = |name: &str, gamma: Tensor<1>| {
+        fixture.check(&format!("grad.{name}.weight"), gamma.grad(gradients).unwrap());
+    };
+    matrix("fc", &eagle.fc);
+    check_layer(&eagle.layer, &matrix, &norm);
+    more.iter().for_each(|(name, layer)| matrix(name, layer));
 }

@@ -1,12 +1,14 @@
 //! MSD: a padded batch of a visual and a textual sample, and cached inference behind a 576-row image.
 
 use burn::prelude::*;
-use burn::tensor::activation::{log_softmax, softmax};
+use burn::tensor::activation::softmax;
 use sightdraft_draft::{Draft, DraftModel, Eagle1, FeatureRows, Method};
 use sightdraft_fixtures::{Fixture, TOLERANCE, root};
 use sightdraft_target::Mask;
 
-use crate::llava::{check_eagle, open, target};
+use crate::family::{cross_entropy, smooth_l1};
+use crate::llava::{check_gradients, open, target};
+use crate::mask;
 
 fn eagle(model: &DraftModel) -> &Eagle1 {
     match model {
@@ -15,20 +17,15 @@ fn eagle(model: &DraftModel) -> &Eagle1 {
     }
 }
 
-/// Masked mean of the smooth L1 distance of features plus a tenth of the soft cross-entropy, as published.
+/// The published loss: the distance of features plus a tenth of the cross-entropy.
 fn loss(draft: &Eagle1, fixture: &Fixture, predict: Tensor<3>, device: &Device) -> Tensor<1> {
-    let [batch, n, width] = predict.dims();
+    let [batch, n, _] = predict.dims();
     let on: Vec<f32> = fixture.i64("loss_mask").iter().map(|&on| on as f32).collect();
     let on = Tensor::<3>::from_data(TensorData::new(on, [batch, n, 1]), device);
-    let count = on.clone().sum() + 1e-5;
     let target = fixture.tensor::<3>("target", device);
-    let p = softmax(draft.shared.logits(target.clone()), 2);
-    let log_q = log_softmax(draft.shared.logits(predict.clone()), 2);
-    let ploss = (p * log_q * on.clone()).sum() / count.clone() * -1.0;
-    let far = (predict - target).abs();
-    let smooth = far.clone().powf_scalar(2.0) * 0.5;
-    let smooth = (far.clone() - 0.5).mask_where(far.lower_elem(1.0), smooth);
-    let vloss = (smooth * on).sum() / width as f64 / count;
+    let teacher = softmax(draft.shared.logits(target.clone()), 2);
+    let ploss = cross_entropy(draft.shared.logits(predict.clone()), teacher, &on);
+    let vloss = smooth_l1(&predict, target, &on);
     for (name, found) in [("ploss", &ploss), ("vloss", &vloss)] {
         let (found, expected) = (found.clone().into_scalar::<f32>(), fixture.f32(name)[0]);
         assert!((found - expected).abs() <= TOLERANCE, "{name}: {found} instead of {expected}");
@@ -44,10 +41,8 @@ fn fixture_training_step_is_the_same() {
     let draft = eagle(&model);
     assert_eq!(draft.config.method, Method::Msd);
     let fixture = Fixture::open(&root().join("msd/train_step.safetensors"));
-    let attention = fixture.i64("attention_mask");
     let n = fixture.shape("attention_mask")[1];
-    let row = |real: &[i64], query: usize| (0..n).map(|key| key <= query && real[key] == 1).collect();
-    let mask = Mask::Full(attention.chunks(n).map(|real| (0..n).map(|query| row(real, query)).collect()).collect());
+    let mask = mask(&fixture.i64("attention_mask"), n);
     // The image stands at rows 5 to 8 of the sequence, which the draft meets one row earlier.
     let visual = (0..n).map(|row| (4..8).contains(&row).then_some(0)).collect();
     let rows = FeatureRows {
@@ -65,7 +60,7 @@ fn fixture_training_step_is_the_same() {
     let loss = loss(draft, &fixture, predict, &device);
     let expected = fixture.f32("loss")[0];
     assert!((loss.clone().into_scalar::<f32>() - expected).abs() <= TOLERANCE);
-    check_eagle(&fixture, &loss.backward(), draft);
+    check_gradients(&fixture, &loss.backward(), draft, &[]);
 }
 
 #[test]
