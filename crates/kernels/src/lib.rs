@@ -7,7 +7,9 @@
 //! - [`PackedLinear`]: a linear layer whose weights are packed once, at load, in the order in which they are read.
 //! - [`attend`] and [`Attention`]: attention of few query rows over a KV cache, with any mask.
 //!
-//! Everything here is for inference (no gradients) and **batch-invariant**: the bits of a row's result do not depend on the
+//! For training there are [`matmul`], a product with gradients on the same inner loop, and [`log_sum_exp`].
+//!
+//! Everything else is for inference (no gradients). All of it is **batch-invariant**: the bits of a row's result do not depend on the
 //! rows beside it, because each output is summed in one fixed order. Speculative decoding then gives the very logits of
 //! plain decoding.
 //!
@@ -15,18 +17,23 @@
 
 mod attention;
 mod bandwidth;
+mod differentiable;
 mod exp;
 mod isa;
 mod linear;
+mod log_sum_exp;
 mod pages;
 mod pool;
+mod product;
 mod rows;
 mod tensor;
 mod tile;
 
 pub use attention::Attention;
 pub use bandwidth::ReadBandwidth;
+pub use differentiable::matmul;
 pub use isa::Isa;
 pub use linear::{PackedLinear, Storage};
+pub use log_sum_exp::log_sum_exp;
 pub use pool::threads;
 pub use tensor::attend;

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::fmt;
+use std::marker::PhantomData;
 use std::sync::Mutex;
 
 use half::bf16;
@@ -160,7 +161,7 @@ impl PackedLinear {
     fn block(&self, rows: &PackedRows<'_>, y: &mut [f32]) {
         let tiles = self.outputs.div_ceil(self.width);
         let run = tiles.div_ceil(pool::threads() * TASKS_PER_THREAD);
-        let columns = Columns { start: y.as_mut_ptr(), rows: rows.rows(), stride: self.outputs };
+        let columns = Columns::new(y, rows.rows(), self.outputs);
         pool::for_each(tiles.div_ceil(run), &|task| {
             let mut sums = [0.0; MOST_BLOCK * MOST_COLUMNS];
             let sums = &mut sums[..rows.rows() * self.width];
@@ -215,24 +216,31 @@ fn words_per_input(storage: Storage, width: usize) -> usize {
 }
 
 /// The result's memory, written to by several threads, each in its own columns.
-struct Columns {
+pub(crate) struct Columns<'a> {
     start: *mut f32,
     rows: usize,
     stride: usize,
+    result: PhantomData<&'a mut [f32]>,
 }
 
 // SAFETY: `write`'s contract keeps the threads apart.
-unsafe impl Sync for Columns {}
+unsafe impl Sync for Columns<'_> {}
 
-impl Columns {
+impl<'a> Columns<'a> {
+    /// Of `result`, `[rows, stride]`.
+    pub(crate) fn new(result: &'a mut [f32], rows: usize, stride: usize) -> Self {
+        assert_eq!(result.len(), rows * stride, "result: expected {rows} x {stride} values");
+        Self { start: result.as_mut_ptr(), rows, stride, result: PhantomData }
+    }
+
     /// Writes `values` (`[rows, width]`) to the columns from `first` on; columns past the last are dropped.
     ///
     /// # Safety
-    /// `start` is valid for `rows * stride` values, and no other thread touches these columns at the same time.
-    unsafe fn write(&self, first: usize, values: &[f32], width: usize) {
+    /// No other thread touches these columns at the same time.
+    pub(crate) unsafe fn write(&self, first: usize, values: &[f32], width: usize) {
         let count = width.min(self.stride - first);
         for (row, values) in values.chunks_exact(width).take(self.rows).enumerate() {
-            // SAFETY: row < rows and first + count <= stride, so the span lies inside; the caller has it alone.
+            // SAFETY: row < rows and first + count <= stride, so the span lies inside the result; the caller has it alone.
             let target = unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.stride + first), count) };
             target.copy_from_slice(&values[..count]);
         }

@@ -1,5 +1,9 @@
 //! Input rows in the order in which the tile kernel reads them.
 
+use std::sync::Mutex;
+
+use crate::pool;
+
 /// Rows of a layer's input, in groups that go through a tile together. A group of `g` rows is stored as `g` neighbours for
 /// each input: otherwise the rows, a power of two apart, would push each other out of the cache.
 pub(crate) struct PackedRows<'a> {
@@ -12,13 +16,13 @@ pub(crate) struct PackedRows<'a> {
 impl<'a> PackedRows<'a> {
     /// Packs `x` (`[rows, width]`) into groups of at most `most` rows, in `scratch` where the order changes.
     pub(crate) fn new(x: &'a [f32], rows: usize, width: usize, most: usize, scratch: &'a mut Vec<f32>) -> Self {
-        let groups = rows.div_ceil(most);
         if rows == 1 {
-            return Self { values: x, rows, width, groups };
+            return Self { values: x, rows, width, groups: 1 };
         }
         scratch.resize(scratch.len().max(x.len()), 0.0);
-        let packed = Self { values: &[], rows, width, groups };
-        for g in 0..groups {
+        let scratch = &mut scratch[..x.len()];
+        let mut packed = Self { values: &[], rows, width, groups: rows.div_ceil(most) };
+        for g in 0..packed.groups {
             let (first, size) = packed.group_rows(g);
             let span = first * width..(first + size) * width;
             let source = &x[span.clone()];
@@ -28,7 +32,35 @@ impl<'a> PackedRows<'a> {
                 }
             }
         }
-        Self { values: &scratch[..x.len()], ..packed }
+        packed.values = scratch;
+        packed
+    }
+
+    /// Groups of at most `most` rows that `fill(first, size, group)` supplies in their order, `[width, size]` each, on all
+    /// cores.
+    pub(crate) fn fill(
+        rows: usize,
+        width: usize,
+        most: usize,
+        values: &'a mut [f32],
+        fill: impl Fn(usize, usize, &mut [f32]) + Sync,
+    ) -> Self {
+        let mut packed = Self { values: &[], rows, width, groups: rows.div_ceil(most) };
+        let mut rest = &mut *values;
+        let groups = (0..packed.groups).map(|g| {
+            let (first, size) = packed.group_rows(g);
+            let (group, behind) = std::mem::take(&mut rest).split_at_mut(size * width);
+            rest = behind;
+            (first, size, group)
+        });
+        let queue = Mutex::new(groups.collect::<Vec<_>>().into_iter());
+        pool::for_each(packed.groups, &|_| {
+            let next = queue.lock().ok().and_then(|mut queue| queue.next());
+            let Some((first, size, group)) = next else { return };
+            fill(first, size, group);
+        });
+        packed.values = values;
+        packed
     }
 
     pub(crate) fn rows(&self) -> usize {

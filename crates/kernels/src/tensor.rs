@@ -95,8 +95,7 @@ enum Values {
 impl Values {
     fn of<const D: usize>(tensor: Tensor<D>) -> Self {
         match tensor.clone().try_into_primitive::<Flex>() {
-            Ok(here) if here.as_slice::<f32>().is_some() => Self::Here(here),
-            Ok(here) if here.dtype() == DType::F32 => Self::Here(here.to_contiguous()),
+            Ok(here) if here.dtype() == DType::F32 => Self::Here(contiguous(here)),
             _ => Self::Copied(tensor.into_data().iter::<f32>().collect()),
         }
     }
@@ -104,10 +103,7 @@ impl Values {
     /// A result as a tensor, where this input was.
     fn answer<const D: usize>(&self, values: Vec<f32>, dims: [usize; D], device: &Device) -> Tensor<D> {
         match self {
-            Self::Here(_) => {
-                let layout = Layout::contiguous(Shape::from(dims));
-                Tensor::from_primitive::<Flex>(FlexTensor::new(Bytes::from_elems(values), layout, DType::F32))
-            }
+            Self::Here(_) => Tensor::from_primitive::<Flex>(of_values(values, dims)),
             Self::Copied(_) => Tensor::from_data(TensorData::new(values, dims), (device, DType::F32)),
         }
     }
@@ -118,4 +114,14 @@ impl Values {
             Self::Copied(values) => values,
         }
     }
+}
+
+/// `tensor` itself where its values lie in their order, else a copy.
+pub(crate) fn contiguous(tensor: FlexTensor) -> FlexTensor {
+    if tensor.layout().contiguous_offsets().is_some() { tensor } else { tensor.to_contiguous() }
+}
+
+/// An `f32` tensor of `values`, row-major.
+pub(crate) fn of_values<const D: usize>(values: Vec<f32>, dims: [usize; D]) -> FlexTensor {
+    FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(Shape::from(dims)), DType::F32)
 }

@@ -88,6 +88,7 @@ impl Projection {
     /// Applies the layer to the last dimension.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         match self {
+            Self::Plain(plain) if x.device().is_autodiff() => train(plain, x),
             Self::Plain(plain) => plain.forward(x),
             Self::Packed(packed) => {
                 let dtype = x.dtype();
@@ -137,5 +138,20 @@ impl Projection {
             Self::Plain(plain) => plain,
             Self::Packed(_) => panic!("a packed layer does not train"),
         }
+    }
+}
+
+/// The layer with gradients. All rows go through one product, so that the weight's gradient is made once, not once per sequence
+/// and added up.
+fn train<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
+    let mut dims = x.dims();
+    let weight = layer.weight.val();
+    let [input, output] = weight.dims();
+    let y = sightdraft_kernels::matmul(x.reshape([-1, input as i32]), weight);
+    dims[D - 1] = output;
+    let y = y.reshape(dims);
+    match &layer.bias {
+        Some(bias) => y + bias.val().unsqueeze(),
+        None => y,
     }
 }

@@ -1,13 +1,7 @@
 //! Log-space pieces that every objective uses.
 
 use burn::prelude::*;
-
-/// `log sum exp` over the last dimension: `[M, D]` -> `[M]`. The shift by the maximum carries no gradient.
-pub fn log_sum_exp(logits: Tensor<2>) -> Tensor<1> {
-    let top = logits.clone().detach().max_dim(1);
-    let sum = (logits - top.clone()).exp().sum_dim(1).log() + top;
-    sum.squeeze_dim::<1>(1)
-}
+pub use sightdraft_kernels::log_sum_exp;
 
 /// `log(1 - exp(x))` for x < 0, in the branch that keeps precision: above -ln 2 through tanh (1 - e^x = -2t / (1 - t) with
 /// t = tanh(x/2), which does not cancel), below by `log1p(-exp(x))`. x is held below -1e-6, so a token of probability one

@@ -1,0 +1,170 @@
+//! `log sum exp` of wide rows, with gradients: what every likelihood over a vocabulary is made of.
+
+use std::sync::Mutex;
+
+use burn::backend::autodiff::checkpoint::base::Checkpointer;
+use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
+use burn::backend::autodiff::grads::Gradients;
+use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, unary};
+use burn::backend::flex::FlexTensor;
+use burn::backend::{Autodiff, Flex};
+use burn::tensor::{DType, Tensor};
+use pulp::{Simd, WithSimd};
+
+use crate::exp::exp;
+use crate::isa::Isa;
+use crate::pool;
+use crate::tensor::{contiguous, of_values};
+
+/// `log sum_j exp(x_ij)`, differentiable. On the `flex` device under autodiff one pass over the rows makes the values and one
+/// the gradients; elsewhere it is written in Burn's operations.
+///
+/// # Shapes
+/// - x: `[rows, width]`, finite
+/// - output: `[rows]`
+pub fn log_sum_exp(x: Tensor<2>) -> Tensor<1> {
+    let inner = match x.clone().try_into_primitive::<Autodiff<Flex>>() {
+        Ok(inner) if inner.primitive().dtype() == DType::F32 => inner,
+        _ => return by_operations(x),
+    };
+    let [rows, width] = x.dims();
+    let (inner, node) = inner.into_parts();
+    let inner = contiguous(inner);
+    let mut values = vec![0.0; rows];
+    each_row(&mut values, 1, |row, value| {
+        value[0] = Isa::detect().dispatch(Value(&slice(&inner)[row * width..][..width]));
+    });
+    let prepared = LogSumExp.prepare::<NoCheckpointing>([node]).compute_bound().stateful();
+    Tensor::from_primitive::<Autodiff<Flex>>(match prepared {
+        OpsKind::Tracked(prep) => {
+            let values = of_values(values, [rows]);
+            prep.finish((inner, values.clone()), values)
+        }
+        OpsKind::UnTracked(prep) => prep.finish(of_values(values, [rows])),
+    })
+}
+
+/// The shift by the maximum carries no gradient.
+fn by_operations(x: Tensor<2>) -> Tensor<1> {
+    let top = x.clone().detach().max_dim(1);
+    let sum = (x - top.clone()).exp().sum_dim(1).log() + top;
+    sum.squeeze_dim::<1>(1)
+}
+
+/// dx = softmax(x) dy.
+#[derive(Debug)]
+struct LogSumExp;
+
+impl Backward<Flex, 1> for LogSumExp {
+    type State = (FlexTensor, FlexTensor);
+
+    fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
+        let (x, values) = ops.state;
+        unary::<Flex, _>(ops.parents, ops.node, grads, |grad| {
+            let (grad, dims) = (contiguous(grad), x.layout().shape().clone());
+            let width = dims[1];
+            let mut dx = vec![0.0; dims[0] * width];
+            each_row(&mut dx, width, |row, out| {
+                let (x, value, scale) = (&slice(&x)[row * width..][..width], slice(&values)[row], slice(&grad)[row]);
+                Isa::detect().dispatch(Share { x, value, scale, out });
+            });
+            of_values(dx, [dims[0], width])
+        });
+    }
+}
+
+fn slice(tensor: &FlexTensor) -> &[f32] {
+    tensor.as_slice().expect("`f32` and contiguous")
+}
+
+/// Calls `work(row, piece)` for each piece of `width` values of `out`, on all cores.
+fn each_row(out: &mut [f32], width: usize, work: impl Fn(usize, &mut [f32]) + Sync) {
+    if out.is_empty() {
+        return;
+    }
+    let rows = out.len() / width;
+    let queue = Mutex::new(out.chunks_mut(width).enumerate());
+    pool::for_each(rows, &|_| {
+        let next = queue.lock().ok().and_then(|mut queue| queue.next());
+        if let Some((row, piece)) = next {
+            work(row, piece);
+        }
+    });
+}
+
+/// The value of one row.
+struct Value<'a>(&'a [f32]);
+
+impl WithSimd for Value<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> f32 {
+        let (vectors, rest) = S::as_simd_f32s(self.0);
+        let mut top = simd.splat_f32s(f32::NEG_INFINITY);
+        for x in vectors {
+            top = simd.max_f32s(top, *x);
+        }
+        let top = rest.iter().fold(simd.reduce_max_f32s(top), |top, x| top.max(*x));
+        let shift = simd.splat_f32s(top);
+        let mut sum = simd.splat_f32s(0.0);
+        for x in vectors {
+            sum = simd.add_f32s(sum, exp(simd, simd.sub_f32s(*x, shift)));
+        }
+        let mut sum = simd.reduce_sum_f32s(sum);
+        for x in rest {
+            sum += (x - top).exp();
+        }
+        sum.ln() + top
+    }
+}
+
+/// One row of the gradient, `scale * exp(x - value)`.
+struct Share<'a> {
+    x: &'a [f32],
+    value: f32,
+    scale: f32,
+    out: &'a mut [f32],
+}
+
+impl WithSimd for Share<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let (shift, scale) = (simd.splat_f32s(self.value), simd.splat_f32s(self.scale));
+        let (vectors, rest) = S::as_simd_f32s(self.x);
+        let (out, out_rest) = S::as_mut_simd_f32s(self.out);
+        for (out, x) in out.iter_mut().zip(vectors) {
+            *out = simd.mul_f32s(scale, exp(simd, simd.sub_f32s(*x, shift)));
+        }
+        for (out, x) in out_rest.iter_mut().zip(rest) {
+            *out = self.scale * (x - self.value).exp();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use burn::tensor::{Device, Distribution};
+
+    use super::*;
+
+    #[test]
+    fn values_and_gradients_are_those_of_the_operations() {
+        let device = Device::flex().autodiff();
+        device.seed(7);
+        for dims in [[1, 1], [3, 15], [40, 100], [5, 1024]] {
+            let x = Tensor::<2>::random(dims, Distribution::Normal(0.0, 4.0), &device).require_grad();
+            let run = |of: fn(Tensor<2>) -> Tensor<1>| {
+                let y = of(x.clone());
+                let grads = y.clone().sin().sum().backward();
+                (y.inner(), x.grad(&grads).unwrap())
+            };
+            let ((y, dx), (y_wanted, dx_wanted)) = (run(log_sum_exp), run(by_operations));
+            let worst = (y - y_wanted).abs().max().into_scalar::<f32>();
+            let worst_gradient = (dx - dx_wanted).abs().max().into_scalar::<f32>();
+            assert!(worst < 1e-5 && worst_gradient < 1e-5, "{dims:?}: {worst}, {worst_gradient}");
+        }
+    }
+}
