@@ -16,7 +16,8 @@ use crate::Method;
 use crate::method::METHOD_KEY;
 use crate::taps::default_taps;
 
-const TAPS: &str = "eagle_aux_hidden_state_layer_ids";
+/// The key of the layer ids, at either place.
+pub(crate) const TAPS: &str = "eagle_aux_hidden_state_layer_ids";
 
 /// A draft, fully resolved.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -29,6 +30,45 @@ pub struct DraftConfig {
     pub draft_vocab_size: usize,
     /// Indices into the target's HF hidden_states that are the features, low to high.
     pub taps: Vec<usize>,
+    /// Whether the residual of EAGLE-3's layer is the normed feature (a variant that speculators trains), not the raw one.
+    #[serde(default)]
+    pub norm_before_residual: bool,
+}
+
+/// What the `config.json` of a draft states, before a target is known.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Stated {
+    pub(crate) method: Method,
+    pub(crate) layer: LlamaConfig,
+    pub(crate) draft_vocab_size: usize,
+    /// None: the method's own for the target.
+    pub(crate) taps: Option<Vec<usize>>,
+    pub(crate) norm_before_residual: bool,
+}
+
+impl Stated {
+    /// Reads `config.json` of `dir`, as EAGLE, SGLang, SpecForge and vLLM write it or as speculators does.
+    ///
+    /// # Errors
+    /// Not a draft, or one with parts that are unknown here.
+    pub(crate) fn read(dir: &Path) -> Result<Self> {
+        let path = dir.join("config.json");
+        let value: Value = read_json(&path)?;
+        let method = method(&value, dir)?;
+        refuse_variants(&value, method, &path)?;
+        let layer = LlamaConfig::from_hf_json(value.get("transformer_layer_config").unwrap_or(&value), &path)?;
+        if method == Method::Eagle3 && layer.num_hidden_layers != 1 {
+            let (expected, found) = ("num_hidden_layers 1", layer.num_hidden_layers.to_string());
+            return Err(Error::file(path, expected, found, "use a draft of one layer"));
+        }
+        let draft_vocab_size = match value.get("draft_vocab_size").filter(|size| !size.is_null()) {
+            None => layer.vocab_size,
+            Some(size) => whole_number(size, "draft_vocab_size", &path)?,
+        };
+        let taps = stated_taps(&value, &path)?;
+        let norm_before_residual = value["norm_before_residual"] == true;
+        Ok(Self { method, layer, draft_vocab_size, taps, norm_before_residual })
+    }
 }
 
 impl DraftConfig {
@@ -48,7 +88,8 @@ impl DraftConfig {
             return Err(Error::invalid("draft_vocab_size", expected, found, "choose a size in that range"));
         }
         let layer = LlamaConfig { num_hidden_layers: 1, tie_word_embeddings: false, ..target.clone() };
-        Ok(Self { method, layer, draft_vocab_size, taps: default_taps(method, target.num_hidden_layers)? })
+        let taps = default_taps(method, target.num_hidden_layers)?;
+        Ok(Self { method, layer, draft_vocab_size, taps, norm_before_residual: false })
     }
 
     /// Reads `config.json` of `dir` and checks it against the geometry of the target.
@@ -56,20 +97,13 @@ impl DraftConfig {
     /// # Errors
     /// Not a draft; another hidden size or vocabulary; taps that are not ascending or not in the target.
     pub fn open(dir: &Path, target: &LlamaConfig) -> Result<Self> {
-        let path = dir.join("config.json");
-        let value: Value = read_json(&path)?;
-        let method = method(&value, dir)?;
-        let layer = LlamaConfig::from_hf_json(&value, &path)?;
-        let draft_vocab_size = match value.get("draft_vocab_size").filter(|size| !size.is_null()) {
-            None => layer.vocab_size,
-            Some(size) => whole_number(size, "draft_vocab_size", &path)?,
-        };
-        let taps = match stated_taps(&value, &path)? {
+        let Stated { method, layer, draft_vocab_size, taps, norm_before_residual } = Stated::read(dir)?;
+        let taps = match taps {
             Some(taps) => taps,
             None => default_taps(method, target.num_hidden_layers)?,
         };
-        let config = Self { method, layer, draft_vocab_size, taps };
-        config.check(target, &path)?;
+        let config = Self { method, layer, draft_vocab_size, taps, norm_before_residual };
+        config.check(target, &dir.join("config.json"))?;
         Ok(config)
     }
 
@@ -87,6 +121,7 @@ impl DraftConfig {
         value[TAPS] = json!(self.taps);
         let outputs: Vec<i64> = self.taps.iter().map(|&tap| tap as i64 - 1).collect();
         value["eagle_config"] = json!({ TAPS: outputs, "use_aux_hidden_state": true });
+        value["norm_before_residual"] = json!(self.norm_before_residual);
         value
     }
 
@@ -126,6 +161,18 @@ fn method(value: &Value, dir: &Path) -> Result<Method> {
         let mend = "give the directory of a draft, not of a target";
         Error::file(dir, "a draft: EAGLE-1 or -2, HASS, GRIFFIN, MSD, ViSpec or EAGLE-3", found, mend)
     })
+}
+
+/// Parts that speculators can add to EAGLE-3. A draft that has them guesses nonsense without them.
+fn refuse_variants(value: &Value, method: Method, path: &Path) -> Result<()> {
+    const VARIANTS: [&str; 4] = ["norm_before_fc", "fc_norm", "norm_output", "embed_requires_grad"];
+    match VARIANTS.iter().find(|key| method == Method::Eagle3 && value[**key] == true) {
+        None => Ok(()),
+        Some(key) => {
+            let mend = "use a draft that was trained without it";
+            Err(Error::file(path, format!("{key} false, for EAGLE-3 as published has no such part"), "true", mend))
+        }
+    }
 }
 
 /// The taps that the file states, in HF `hidden_states` indices.

@@ -88,12 +88,7 @@ impl Midlayer {
         out.mlp("midlayer.mlp", &self.mlp);
     }
 
-    /// What attention reads, `[B, n, 2H]`.
-    fn input(&self, hidden: Tensor<3>, embeds: Tensor<3>) -> Tensor<3> {
-        Tensor::cat(vec![self.input_layernorm.forward(embeds), self.hidden_norm.forward(hidden)], 2)
-    }
-
-    /// The rest of the layer after attention; the residual is the un-normed hidden.
+    /// The rest of the layer after attention.
     fn finish(&self, hidden: Tensor<3>, attended: Tensor<3>) -> Tensor<3> {
         let hidden = hidden + attended;
         hidden.clone() + self.mlp.forward(self.post_attention_layernorm.forward(hidden))
@@ -135,7 +130,7 @@ impl Eagle3 {
         }
     }
 
-    /// Reads the published layout (the layer as `midlayer.*`, or `layers.0.*` as vLLM renames it).
+    /// Reads the published layout (the layer as `midlayer.*`, or `layers.0.*` as speculators and vLLM name it).
     ///
     /// # Errors
     /// A missing tensor, another shape, no d2t where D != V, or maps that contradict each other.
@@ -202,7 +197,11 @@ impl OneLayer for Eagle3 {
     }
 
     fn fuse(&self, hidden: Tensor<3>, embeds: Tensor<3>, _image: &[Vec<Option<usize>>]) -> Fused {
-        Fused { input: self.midlayer.input(hidden.clone(), embeds), residual: hidden }
+        let normed = self.midlayer.hidden_norm.forward(hidden.clone());
+        Fused {
+            input: Tensor::cat(vec![self.midlayer.input_layernorm.forward(embeds), normed.clone()], 2),
+            residual: if self.config.norm_before_residual { normed } else { hidden },
+        }
     }
 
     fn leave(&self, residual: Tensor<3>, attended: Tensor<3>) -> DraftPass {

@@ -6,6 +6,7 @@ pub mod config;
 pub mod draft;
 pub mod eagle1;
 pub mod eagle3;
+pub mod export;
 mod fusion;
 pub mod griffin;
 pub mod layer;

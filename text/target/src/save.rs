@@ -102,7 +102,7 @@ impl Named {
 }
 
 /// PyTorch's name of a float type.
-pub(crate) fn torch_name(dtype: DType) -> &'static str {
+pub fn torch_name(dtype: DType) -> &'static str {
     match dtype {
         DType::F16 => "float16",
         DType::BF16 => "bfloat16",

@@ -2,22 +2,12 @@
 
 use burn::prelude::*;
 use burn::tensor::activation::{log_softmax, softmax};
-use sightdraft_core::Checkpoint;
 use sightdraft_draft::layer::UnnormedLayer;
 use sightdraft_draft::{Draft, DraftModel, DraftPass, FeatureRows, Method};
 use sightdraft_fixtures::{Fixture, TOLERANCE, root};
-use sightdraft_target::load::load_llama;
-use sightdraft_target::{Llama, LlamaConfig, Mask, Projection};
+use sightdraft_target::{Llama, Mask, Projection};
 
-use crate::mask;
-
-/// The recorded target. Packed, as it serves: gradients must pass its head all the same.
-fn target(packed: bool) -> Llama {
-    let (dir, device) = (root().join("hf_llama_gqa"), Device::flex());
-    let checkpoint = Checkpoint::open_file(&dir.join("model.safetensors")).unwrap();
-    let target = load_llama(&checkpoint, &LlamaConfig::open(&dir).unwrap(), "model.", "lm_head", &device).unwrap();
-    if packed { target.for_inference() } else { target }
-}
+use crate::{mask, target};
 
 /// One recorded unroll over the rows of a file.
 struct Recording {
