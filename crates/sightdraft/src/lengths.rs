@@ -5,9 +5,10 @@ use std::path::Path;
 use sightdraft_core::{ChatTemplate, Message, Result, Role, Tokenizer};
 use sightdraft_datasets::{Conversation, training};
 use sightdraft_target::llava::LlavaConfig;
+use sightdraft_train::Size;
 
-/// Rows of each conversation of `data` in the language model of the target in `dir`, whose weights are not read.
-pub fn lengths(data: &Path, dir: &Path) -> Result<Vec<usize>> {
+/// The size of each conversation of `data` in the language model of the target in `dir`, whose weights are not read.
+pub fn sizes(data: &Path, dir: &Path) -> Result<Vec<Size>> {
     let conversations = training::read(data)?;
     let tokenizer = Tokenizer::open(dir)?;
     let chat = ChatTemplate::open(dir)?;
@@ -16,15 +17,16 @@ pub fn lengths(data: &Path, dir: &Path) -> Result<Vec<usize>> {
         true => LlavaConfig::open(dir)?.vision.rows_per_image() - 1,
         false => 0,
     };
-    let rows = |c: &Conversation| -> Result<usize> {
+    let size = |c: &Conversation| -> Result<Size> {
         let text = match &c.answer_ids {
             Some(_) => chat.prompt(asking(&c.messages))?,
             None => chat.conversation(&c.messages)?.text,
         };
         let answer = c.answer_ids.as_ref().map_or(0, Vec::len);
-        Ok(tokenizer.encode_prompt(&text)?.len() + answer + c.images.len() * more_per_image)
+        let rows = tokenizer.encode_prompt(&text)?.len() + answer + c.images.len() * more_per_image;
+        Ok(Size { rows, image: !c.images.is_empty() })
     };
-    conversations.iter().map(rows).collect()
+    conversations.iter().map(size).collect()
 }
 
 /// The turns before the answer that `answer_ids` stands for.

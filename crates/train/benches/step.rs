@@ -45,6 +45,7 @@ fn main() {
             eos: vec![],
             examples: examples.clone(),
             held_out: vec![],
+            features: out.path().join("features"),
             out: out.path().join("run"),
         };
         let mut trainer = Trainer::start(setup, draft.clone()).expect("a run");

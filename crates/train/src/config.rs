@@ -143,7 +143,7 @@ pub enum Features {
     /// A target pass in every step.
     #[default]
     Online,
-    /// One target pass in all, kept as f16 in `features/` of the output directory.
+    /// One target pass in all, kept as f16.
     Disk,
 }
 
@@ -155,6 +155,9 @@ pub struct TrainConfig {
     pub seed: u64,
     /// Unrolled steps, L; default 5.
     pub unroll: usize,
+    /// Steps of the chains that held-out acceptance is measured on; default as many as `unroll`. Drafts that are trained on
+    /// fewer steps than they are compared with name it.
+    pub held_out_unroll: Option<usize>,
     /// The objective; default `soft_ce`.
     pub objective: ObjectiveConfig,
     /// The optimiser.
@@ -178,6 +181,9 @@ pub struct TrainConfig {
     /// Uniform noise on the features that the draft reads, scaled by 512 over the sequence's rows; the EAGLE-1 family is
     /// published with 0.2. Default 0.
     pub feature_noise: f32,
+    /// The share of conversations with images rises linearly from 0 to 1 over the run, as in MSD's second stage; otherwise
+    /// every epoch sees all conversations once. Default off.
+    pub visual_ramp: bool,
 }
 
 impl Default for TrainConfig {
@@ -185,6 +191,7 @@ impl Default for TrainConfig {
         Self {
             seed: 42,
             unroll: 5,
+            held_out_unroll: None,
             objective: ObjectiveConfig::SoftCe(SoftCe::default()),
             optim: OptimConfig::default(),
             epochs: 1,
@@ -196,11 +203,17 @@ impl Default for TrainConfig {
             evaluate_every: 100,
             features: Features::Online,
             feature_noise: 0.0,
+            visual_ramp: false,
         }
     }
 }
 
 impl TrainConfig {
+    /// Steps of the chains that held-out acceptance is measured on.
+    pub fn held_out_unroll(&self) -> usize {
+        self.held_out_unroll.unwrap_or(self.unroll)
+    }
+
     /// Checks what types cannot.
     ///
     /// # Errors
@@ -208,6 +221,7 @@ impl TrainConfig {
     pub fn validate(&self) -> Result<()> {
         let counts = [
             ("unroll", self.unroll),
+            ("held_out_unroll", self.held_out_unroll()),
             ("epochs", self.epochs),
             ("batch_tokens", self.batch_tokens),
             ("accumulate", self.accumulate),

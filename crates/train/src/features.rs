@@ -182,11 +182,11 @@ impl<'a> Batch<'a> {
             // A row beyond the end trains nothing; any other stands in for it.
             let row = |a: &Anchor| a.sequence * n + form.row(a.position, j).min(n - 1);
             let flat: Vec<usize> = self.anchors.iter().map(row).collect();
-            let flat = index(&flat, &pass.predict.device());
-            let predict = flat_rows(pass.predict).select(0, flat.clone());
+            let of_draft = index(&flat, &pass.predict.device());
+            let predict = flat_rows(pass.predict).select(0, of_draft.clone());
             let features = next.as_ref().map(|next| FeaturePair {
-                draft: flat_rows(pass.hidden).select(0, flat.clone()),
-                target: next.clone().select(0, flat),
+                draft: flat_rows(pass.hidden).select(0, of_draft),
+                target: next.clone().select(0, index(&flat, &next.device())),
             });
             let logits = draft.logits(predict.unsqueeze_dim::<3>(0)).squeeze_dim::<2>(0);
             let (target_rows, trains) = self.targets(j, draft.vocab());

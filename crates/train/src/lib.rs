@@ -11,6 +11,7 @@ pub mod example;
 pub mod features;
 pub mod held_out;
 pub mod objective;
+pub mod peak;
 pub mod plan;
 pub mod ranges;
 pub mod regenerate;
@@ -20,6 +21,6 @@ pub mod trainer;
 
 pub use config::{ObjectiveConfig, OptimConfig, TrainConfig};
 pub use example::{Example, Picture};
-pub use plan::{Plan, plan};
+pub use plan::{Plan, Size, plan};
 pub use regenerate::{RegenerateConfig, Regenerated, regenerate};
 pub use trainer::{Setup, StepReport, Trainer};

@@ -3,11 +3,20 @@
 use std::fmt;
 
 use serde::Serialize;
-use sightdraft_draft::DraftConfig;
+use sightdraft_draft::{DraftConfig, Method};
 use sightdraft_target::LlamaConfig;
 
 use crate::batches;
 use crate::config::{Features, TrainConfig};
+
+/// A conversation as the schedule sees it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Size {
+    /// Rows in the language model.
+    pub rows: usize,
+    /// Whether it has images.
+    pub image: bool,
+}
 
 /// The plan that `--dry-run` prints. Bytes are estimates.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -27,58 +36,72 @@ pub struct Plan {
     /// Peak memory: the target in `target_bytes` per weight, the draft with gradient and moments in f32, one batch's tape.
     /// Measured with SmolLM2-135M, four answers of 230 tokens, D = 8192 and 5 steps: 1.7 GiB, planned 1.7.
     pub memory: u64,
+    /// The part of `memory` that a batch needs: the unroll's tape with the target's working set.
+    pub unroll: u64,
     /// Disk: last and best checkpoint, the one being written, and the feature cache.
     pub disk: u64,
     /// The feature cache's part of `disk`.
     pub cache: u64,
 }
 
-/// Plans `config` for rows of `lengths`. `target_bytes` is 4 for f32, 2 for f16.
+/// Plans `config` for conversations of these `sizes`. `target_bytes` is 4 for f32, 2 for f16.
 pub fn plan(
     config: &TrainConfig,
     target: &LlamaConfig,
     draft: &DraftConfig,
-    lengths: &[usize],
+    sizes: &[Size],
     target_bytes: u64,
 ) -> Plan {
-    let kept: Vec<usize> = lengths.iter().copied().filter(|l| *l <= config.max_length).collect();
+    let kept: Vec<Size> = sizes.iter().copied().filter(|size| size.rows <= config.max_length).collect();
     let schedule = schedule(config, &kept);
-    let tokens = schedule.iter().flatten().flatten().map(|i| kept[*i]).sum();
+    let tokens = schedule.iter().flatten().flatten().map(|i| kept[*i].rows).sum();
     let target_parameters = llama_parameters(target);
     let draft_parameters = draft_parameters(draft);
     let cache = match config.features {
         Features::Online => 0,
         // Taps, final hidden state and embedding of every row in f16.
         Features::Disk => {
-            kept.iter().sum::<usize>() as u64 * (draft.taps.len() as u64 + 2) * target.hidden_size as u64 * 2
+            kept.iter().map(|size| size.rows).sum::<usize>() as u64
+                * (draft.taps.len() as u64 + 2)
+                * target.hidden_size as u64
+                * 2
         }
     };
-    let longest = kept.iter().max().copied().unwrap_or(0) as u64;
+    let longest = kept.iter().map(|size| size.rows).max().unwrap_or(0) as u64;
     let rows = (config.batch_tokens as u64).max(longest);
     let sequences = schedule.iter().flatten().map(Vec::len).max().unwrap_or(0) as u64;
     let restricted_head = draft.draft_vocab_size as u64 * target.hidden_size as u64 * 4;
     let tape = rows * tape_per_row(config, target, draft, longest) + sequences * tape_of_paths(config, draft, longest);
+    let shared_table =
+        if draft.method.shares_head() { target.vocab_size as u64 * target.hidden_size as u64 } else { 0 };
     Plan {
         examples: kept.len(),
-        too_long: lengths.len() - kept.len(),
+        too_long: sizes.len() - kept.len(),
         steps: schedule.len(),
         tokens,
         target_parameters,
         draft_parameters,
         memory: resident(target, target_bytes) + restricted_head + draft_parameters * 16 + tape,
-        // Last = weights and two moments, twice while it is replaced; best = weights, twice as well.
-        disk: draft_parameters * 4 * (2 * 3 + 2) + cache,
+        unroll: tape,
+        // Last = weights and two moments, twice while it is replaced; best = weights, twice as well; in each the copy of the
+        // target's embeddings that the EAGLE-1 family publishes.
+        disk: draft_parameters * 4 * (2 * 3 + 2) + shared_table * 4 * (2 + 2) + cache,
         cache,
     }
 }
 
 /// The batches of every optimiser step, over all epochs.
-pub(crate) fn schedule(config: &TrainConfig, lengths: &[usize]) -> Vec<Vec<Vec<usize>>> {
-    if lengths.is_empty() {
+pub(crate) fn schedule(config: &TrainConfig, sizes: &[Size]) -> Vec<Vec<Vec<usize>>> {
+    if sizes.is_empty() {
         return vec![];
     }
-    let all: Vec<Vec<usize>> =
-        (0..config.epochs).flat_map(|e| batches::epoch(lengths, config.batch_tokens, config.seed, e)).collect();
+    let lengths: Vec<usize> = sizes.iter().map(|size| size.rows).collect();
+    let all: Vec<Vec<usize>> = if config.visual_ramp {
+        let image: Vec<bool> = sizes.iter().map(|size| size.image).collect();
+        batches::ramp(&lengths, &image, config.epochs * sizes.len(), config.batch_tokens, config.seed)
+    } else {
+        (0..config.epochs).flat_map(|e| batches::epoch(&lengths, config.batch_tokens, config.seed, e)).collect()
+    };
     let steps = all.chunks(config.accumulate).map(<[_]>::to_vec);
     steps.take(config.max_steps.unwrap_or(usize::MAX)).collect()
 }
@@ -103,9 +126,21 @@ fn resident(c: &LlamaConfig, bytes: u64) -> u64 {
 }
 
 fn draft_parameters(draft: &DraftConfig) -> u64 {
-    let h = draft.layer.hidden_size as u64;
-    let fusion = draft.taps.len() as u64 * h * h;
-    fusion + layer_parameters(&draft.layer, 2 * draft.layer.hidden_size) + 2 * h + draft.draft_vocab_size as u64 * h
+    let (h, i) = (draft.layer.hidden_size as u64, draft.layer.intermediate_size as u64);
+    // A fusion of embedding and feature with its bias, and a layer of one norm.
+    let eagle1 = 2 * h * h + h + layer_parameters(&draft.layer, draft.layer.hidden_size) - h;
+    match draft.method {
+        Method::Eagle1 | Method::Hass | Method::Msd => eagle1,
+        // The fusion's MLP with its two norms, and a second half of the layer's output.
+        Method::Griffin => eagle1 + 3 * h * i + 2 * h + h * i,
+        // The adaptor's three matrices and two queries, and the fusion of the global feature with its bias.
+        Method::Vispec => eagle1 + 3 * h * h + 2 * h + 2 * h * h + h,
+        Method::Eagle3 => {
+            let fusion = draft.taps.len() as u64 * h * h;
+            let head = draft.draft_vocab_size as u64 * h;
+            fusion + layer_parameters(&draft.layer, 2 * draft.layer.hidden_size) + 2 * h + head
+        }
+    }
 }
 
 /// Bytes on the tape per row of a batch: what a step leaves, for every unrolled step; the taps and the target's own working set
@@ -138,12 +173,14 @@ impl fmt::Display for Plan {
         writeln!(f, "tokens         {}", self.tokens)?;
         let (target, draft) = (self.target_parameters as f64 / 1e6, self.draft_parameters as f64 / 1e6);
         writeln!(f, "parameters     target {target:.1} M, draft {draft:.1} M")?;
-        writeln!(f, "memory         about {:.1} GiB", gib(self.memory))?;
+        let (memory, unroll) = (gib(self.memory), gib(self.unroll));
+        writeln!(f, "memory         about {memory:.1} GiB, {unroll:.2} of it the unroll of a batch")?;
         write!(f, "disk           about {:.2} GiB, {:.2} of it feature cache", gib(self.disk), gib(self.cache))
     }
 }
 
-fn gib(bytes: u64) -> f64 {
+/// Bytes as GiB.
+pub fn gib(bytes: u64) -> f64 {
     bytes as f64 / (1u64 << 30) as f64
 }
 
@@ -152,7 +189,6 @@ mod tests {
     use super::*;
     use crate::ObjectiveConfig;
     use crate::objective::{Em, Oracle, SoftCe, Vsd};
-    use sightdraft_draft::Method;
     use sightdraft_target::RopeConfig;
 
     fn smollm2() -> LlamaConfig {
@@ -171,12 +207,16 @@ mod tests {
         }
     }
 
+    fn text(rows: usize) -> Size {
+        Size { rows, image: false }
+    }
+
     #[test]
     fn counts_the_published_parameters_and_every_row() {
         let target = smollm2();
         let draft = DraftConfig::for_target(Method::Eagle3, &target, 8192).unwrap();
         let config = TrainConfig { epochs: 2, features: Features::Disk, ..TrainConfig::default() };
-        let plan = plan(&config, &target, &draft, &[100, 200, 300, 5000], 4);
+        let plan = plan(&config, &target, &draft, &[100, 200, 300, 5000].map(text), 4);
         assert_eq!(plan.target_parameters, 134_515_008);
         assert_eq!((plan.examples, plan.too_long, plan.tokens), (3, 1, 1200));
         assert_eq!(plan.steps, 2);
@@ -190,7 +230,7 @@ mod tests {
         let draft = DraftConfig::for_target(Method::Eagle3, &target, 8192).unwrap();
         let memory = |objective, length| {
             let config = TrainConfig { objective, ..TrainConfig::default() };
-            plan(&config, &target, &draft, &[length], 4).memory
+            plan(&config, &target, &draft, &[text(length)], 4).memory
         };
         let soft_ce = || ObjectiveConfig::SoftCe(SoftCe::default());
         // 1024 rows of 9 heads over 1024 keys, three times per step, 5 steps.

@@ -23,9 +23,12 @@ use crate::example::Example;
 use crate::features::{Batch, Sequence, restricted_head};
 use crate::held_out::{HeldOut, Tally};
 use crate::objective::{Objective, PathBatch};
-use crate::plan;
+use crate::plan::{self, Size};
 use crate::rollout::rollout;
 use crate::trainable::trainable;
+
+/// One line per step, in the run's directory.
+const METRICS: &str = "metrics.jsonl";
 
 /// What a run works on.
 pub struct Setup<'a> {
@@ -41,6 +44,8 @@ pub struct Setup<'a> {
     pub examples: Vec<Example>,
     /// Conversations to choose checkpoints by; may be empty.
     pub held_out: Vec<Example>,
+    /// Directory of the feature cache, where features are on disk; runs of one target, data and taps can share it.
+    pub features: PathBuf,
     /// Directory of the run.
     pub out: PathBuf,
 }
@@ -129,10 +134,15 @@ impl<'a> Trainer<'a> {
 
     fn assemble(setup: Setup<'a>, draft: DraftModel, optimizer: ModuleOptimizer, state: State) -> Result<Self> {
         setup.config.validate()?;
-        let lengths: Vec<usize> = setup.examples.iter().map(|e| e.ids.len()).collect();
-        let schedule = plan::schedule(&setup.config, &lengths);
+        let size = |e: &Example| Size { rows: e.ids.len(), image: !e.images.is_empty() };
+        let sizes: Vec<Size> = setup.examples.iter().map(size).collect();
+        let schedule = plan::schedule(&setup.config, &sizes);
         if schedule.is_empty() {
             return Err(Error::invalid("training data", "at least one conversation", "none", "check the file"));
+        }
+        if setup.config.visual_ramp && sizes.iter().all(|size| size.image == sizes[0].image) {
+            let (expected, found) = ("conversations with images and without", "one kind alone");
+            return Err(Error::invalid("visual_ramp", expected, found, "add the other kind, or turn the ramp off"));
         }
         if setup.config.objective.objective().regresses() && draft.taps().len() != 1 {
             let (expected, found) = ("a draft that guesses the target's last feature", "one that reads several taps");
@@ -148,7 +158,7 @@ impl<'a> Trainer<'a> {
                     taps: draft.taps().to_vec(),
                     target: setup.target_name.clone(),
                 };
-                Some(FeatureCache::open(&setup.out.join("features"), &key, &head.device())?)
+                Some(FeatureCache::open(&setup.features, &key, &head.device())?)
             }
         };
         Ok(Self { setup, draft, optimizer, head, schedule, cache, state })
@@ -301,7 +311,7 @@ impl<'a> Trainer<'a> {
                 Some(cache) => cache.get_or(self.setup.examples.len() + i, run)?,
                 None => run()?,
             };
-            tally.add(&draft, std::slice::from_ref(&sequence), &self.head, self.setup.config.unroll);
+            tally.add(&draft, std::slice::from_ref(&sequence), &self.head, self.setup.config.held_out_unroll());
         }
         Ok(tally.finish())
     }
@@ -379,8 +389,21 @@ impl<'a> Trainer<'a> {
     }
 
     fn metrics_path(&self) -> PathBuf {
-        self.setup.out.join("metrics.jsonl")
+        self.setup.out.join(METRICS)
     }
+}
+
+/// The steps that a run in `out` has logged.
+///
+/// # Errors
+/// No log, or a line in it that is none.
+pub fn read_metrics(out: &Path) -> Result<Vec<StepReport>> {
+    let path = out.join(METRICS);
+    let text = fs::read_to_string(&path).map_err(|e| Error::io("read", &path, e))?;
+    let step = |line: &str| {
+        serde_json::from_str(line).map_err(|e| Error::file(&path, "a step per line", e.to_string(), "train again"))
+    };
+    text.lines().map(step).collect()
 }
 
 fn new_optimizer(config: &TrainConfig) -> ModuleOptimizer {

@@ -96,6 +96,7 @@ fn setup<'a>(target: &'a Tiny, config: TrainConfig, out: &Path) -> Setup<'a> {
         eos: vec![0],
         examples: (0..16).map(|i| example(target, i)).collect(),
         held_out: (20..24).map(|i| example(target, i)).collect(),
+        features: out.join("features"),
         out: out.to_owned(),
     }
 }

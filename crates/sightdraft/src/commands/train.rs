@@ -8,13 +8,15 @@ use sightdraft_core::{Error, Result, hub};
 use sightdraft_datasets::training;
 use sightdraft_draft::{DraftConfig, DraftModel, Method, VocabMap};
 use sightdraft_target::{Llama, LlamaConfig, ServedTarget};
+use sightdraft_train::peak::peak_memory;
+use sightdraft_train::plan::gib;
 use sightdraft_train::trainer::best_dir;
-use sightdraft_train::{Example, Setup, Trainer, plan};
+use sightdraft_train::{Example, Plan, Setup, Size, TrainConfig, Trainer, plan};
 
 use crate::arguments::DeviceArguments;
 use crate::builtin;
 use crate::commands::inspect::geometry::Geometry;
-use crate::lengths::lengths;
+use crate::lengths::sizes;
 use crate::output::say_line;
 use crate::recipe::Recipe;
 
@@ -48,15 +50,15 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     eprintln!("{taken}");
     let dir = builtin::resolve(&recipe.models.target)?;
     let target = ServedTarget::open(&dir, arguments.device.dtype(), &device)?;
-    // What the context does not hold cannot be trained on either.
-    let longest = recipe.train.max_length.min(target.model.llama().config.max_position_embeddings);
-    let examples = examples(&recipe.models.data, &target, longest)?;
+    let Conversations { examples, held_out } = Conversations::read(&recipe, &target)?;
+    let sizes: Vec<Size> = examples.iter().map(|e| Size { rows: e.ids.len(), image: !e.images.is_empty() }).collect();
     let setup = Setup {
         config: recipe.train.clone(),
         target: target.model.as_ref(),
         target_name: format!("{} as {:?}", recipe.models.target, arguments.device.dtype()),
         eos: target.eos.clone(),
-        held_out: self::examples(&recipe.models.held_out, &target, longest)?,
+        held_out,
+        features: recipe.models.out.join("features"),
         out: recipe.models.out.clone(),
         examples,
     };
@@ -69,8 +71,14 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     if let Some(missing) = trainer.missing_features() {
         eprintln!("{missing}");
     }
+    let draft = trainer.draft().published().config().clone();
+    let planned = whole_plan(&recipe.train, &dir, &draft, &sizes, arguments.device.dtype())?;
     trainer.run(&mut |_| {})?;
-    report(&trainer, &recipe.models.out)
+    report(&trainer, &recipe.models.out)?;
+    match peak_memory() {
+        Some(peak) => say_line(&format!("peak memory {:.2} GiB, {:.2} planned", gib(peak), gib(planned.memory))),
+        None => Ok(()),
+    }
 }
 
 fn report(trainer: &Trainer<'_>, out: &Path) -> Result<()> {
@@ -84,6 +92,24 @@ fn report(trainer: &Trainer<'_>, out: &Path) -> Result<()> {
         ))?;
     }
     Ok(())
+}
+
+/// What a recipe trains on and chooses checkpoints by.
+pub struct Conversations {
+    pub examples: Vec<Example>,
+    pub held_out: Vec<Example>,
+}
+
+impl Conversations {
+    /// Reads and encodes both files of `recipe` for `target`.
+    pub fn read(recipe: &Recipe, target: &ServedTarget) -> Result<Self> {
+        // What the context does not hold cannot be trained on either.
+        let longest = recipe.train.max_length.min(target.model.llama().config.max_position_embeddings);
+        Ok(Self {
+            examples: examples(&recipe.models.data, target, longest)?,
+            held_out: examples(&recipe.models.held_out, target, longest)?,
+        })
+    }
 }
 
 /// The conversations of `path` that fit `max_length` rows; says how many did not.
@@ -105,7 +131,7 @@ fn examples(path: &Path, target: &ServedTarget, max_length: usize) -> Result<Vec
 }
 
 /// The draft that training starts from.
-fn first_draft(recipe: &Recipe, examples: &[Example], target: &Llama, device: &Device) -> Result<DraftModel> {
+pub fn first_draft(recipe: &Recipe, examples: &[Example], target: &Llama, device: &Device) -> Result<DraftModel> {
     match &recipe.models.start {
         Some(start) => DraftModel::open(&hub::resolve(start)?, target, device),
         None => {
@@ -151,18 +177,13 @@ fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>, dtype: DType) -> 
     let target = LlamaConfig::open(&dir)?;
     let size = recipe.models.draft_vocab_size.unwrap_or(target.vocab_size);
     let draft = DraftConfig::for_target(recipe.models.method, &target, size)?;
-    let (lengths, source) = match assume {
-        Some((conversations, length)) => (vec![length; conversations], "assumed".to_string()),
-        None if recipe.models.data.exists() => {
-            (lengths(&recipe.models.data, &dir)?, format!("counted in {}", recipe.models.data.display()))
-        }
-        None => (Vec::new(), format!("{} is not there yet; see --assume", recipe.models.data.display())),
+    let data = recipe.models.data.display();
+    let (sizes, source) = match assume {
+        Some((conversations, rows)) => (vec![Size { rows, image: false }; conversations], "assumed".to_string()),
+        None if recipe.models.data.exists() => (sizes(&recipe.models.data, &dir)?, format!("counted in {data}")),
+        None => (Vec::new(), format!("{data} is not there yet; see --assume")),
     };
-    let mut plan = plan(&recipe.train, &target, &draft, &lengths, dtype.size() as u64);
-    // A plan knows language models; tower and projector come on top, in f32 as the CPU keeps them.
-    let vision = Geometry::open(&dir)?.parameters().saturating_sub(plan.target_parameters);
-    plan.target_parameters += vision;
-    plan.memory += vision * 4;
+    let plan = whole_plan(&recipe.train, &dir, &draft, &sizes, dtype)?;
     say_line(&format!(
         "target         {} ({} layers, width {})\n\
          draft          {}, taps {:?}, vocabulary {size} of {}\n\
@@ -177,6 +198,16 @@ fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>, dtype: DType) -> 
         recipe.train.objective.objective().name(),
         plan
     ))
+}
+
+/// The plan for the target in `dir`, tower and projector included.
+fn whole_plan(config: &TrainConfig, dir: &Path, draft: &DraftConfig, sizes: &[Size], dtype: DType) -> Result<Plan> {
+    let mut plan = plan(config, &LlamaConfig::open(dir)?, draft, sizes, dtype.size() as u64);
+    // A plan knows language models; tower and projector come on top, in f32 as the CPU keeps them.
+    let vision = Geometry::open(dir)?.parameters().saturating_sub(plan.target_parameters);
+    plan.target_parameters += vision;
+    plan.memory += vision * 4;
+    Ok(plan)
 }
 
 fn parse_size(text: &str) -> std::result::Result<(usize, usize), Error> {

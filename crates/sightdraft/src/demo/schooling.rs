@@ -60,6 +60,7 @@ impl School<'_> {
             eos: self.target.eos.clone(),
             examples: self.lessons.clone(),
             held_out: self.held_out.clone(),
+            features: out.join("features"),
             out: out.clone(),
         };
         Trainer::start(setup, draft)?.run(&mut |_| {})?;
