@@ -27,6 +27,8 @@ pub enum Command {
     Generate(commands::generate::Arguments),
     /// Train a draft by a recipe.
     Train(commands::train::Arguments),
+    /// Train variants of a recipe from one start with equal compute, and compare them over seeds.
+    Grid(commands::grid::Arguments),
     /// Let the target answer its own training prompts.
     Regenerate(commands::regenerate::Arguments),
     /// Measure drafts against plain decoding on benchmarks.

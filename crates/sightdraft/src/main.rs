@@ -4,6 +4,7 @@ mod arguments;
 mod builtin;
 mod commands;
 mod demo;
+mod grid;
 mod lengths;
 mod output;
 mod recipe;
@@ -29,6 +30,7 @@ fn main() -> ExitCode {
         Command::Devices(arguments) => commands::devices::run(&arguments),
         Command::Generate(arguments) => commands::generate::run(&arguments),
         Command::Train(arguments) => commands::train::run(&arguments),
+        Command::Grid(arguments) => commands::grid::run(&arguments),
         Command::Regenerate(arguments) => commands::regenerate::run(&arguments),
         Command::Eval(arguments) => commands::eval::run(&arguments),
         Command::Merge(arguments) => commands::merge::run(&arguments),

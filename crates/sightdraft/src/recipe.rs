@@ -33,7 +33,7 @@ pub struct Models {
 }
 
 /// A whole recipe.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Recipe {
     /// What on what.
     pub models: Models,
@@ -54,8 +54,8 @@ impl Recipe {
         name_objective(&mut table);
         for text in overrides {
             set(&mut table, text)?;
+            name_objective(&mut table);
         }
-        name_objective(&mut table);
         let (models, train) = table.into_iter().partition::<Table, _>(|(key, _)| MODEL_KEYS.contains(&key.as_str()));
         let train = TrainConfig::deserialize(Value::Table(train)).map_err(bad)?;
         train.validate()?;

@@ -4,6 +4,7 @@ pub mod demo;
 pub mod devices;
 pub mod eval;
 pub mod generate;
+pub mod grid;
 pub mod inspect;
 pub mod merge;
 pub mod regenerate;

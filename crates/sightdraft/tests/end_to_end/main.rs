@@ -4,5 +4,6 @@ mod bad_input;
 mod commands;
 mod common;
 mod demo;
+mod grid;
 mod recipes;
 mod resume;
