@@ -18,12 +18,34 @@ fn recipes() -> Vec<String> {
     names
 }
 
+/// Target, draft and what it is trained with (nothing for the published loss) of a recipe's name.
+fn parts(name: &str) -> (&str, &str, &str) {
+    let (rest, with) = match name.rsplit_once('-') {
+        Some((rest, last)) if ["vsd", "stage2"].contains(&last) => (rest, last),
+        _ => (name, ""),
+    };
+    let (target, draft) = rest.rsplit_once('-').unwrap_or_else(|| panic!("{name} names no draft"));
+    (target, draft, with)
+}
+
+/// What the plan calls the objective.
+fn objective(draft: &str, with: &str) -> &'static str {
+    match (draft, with) {
+        (_, "vsd") => "vsd (survival)",
+        ("eagle3", _) => "soft_ce",
+        ("eagle1" | "msd", _) => "eagle1",
+        ("hass", _) => "hass",
+        ("griffin", _) => "griffin",
+        ("vispec", "stage2") => "vispec (stage 2)",
+        ("vispec", _) => "vispec (stage 1)",
+        _ => panic!("{draft} has no published loss"),
+    }
+}
+
 #[test]
 fn every_recipe_passes_a_dry_run() {
-    let names = recipes();
-    assert_eq!(names.len(), 12, "{names:?}");
-    for name in names {
-        let target = name.trim_end_matches("-vsd").trim_end_matches("-eagle3");
+    for name in recipes() {
+        let (target, draft, with) = parts(&name);
         let config = root().join("tests/fixtures/configs").join(target);
         let set = format!("target={}", arg(&config));
         let recipe = root().join("configs").join(format!("{name}.toml"));
@@ -36,14 +58,26 @@ fn every_recipe_passes_a_dry_run() {
         assert!(value("memory").contains("GiB") && value("disk").contains("GiB"), "{out}");
         // The published size, tower and projector included.
         assert!(target != "llava-1.5-7b" || value("parameters").starts_with("target 7063.4 M"), "{out}");
-        assert_eq!(value("objective"), if name.ends_with("-vsd") { "vsd (survival)" } else { "soft_ce" });
+        assert_eq!(value("objective"), objective(draft, with), "{name}");
+        let title = value("draft").to_lowercase().replace('-', "");
+        assert!(title.starts_with(draft), "{name}: {out}");
     }
 }
 
 #[test]
-fn every_target_has_a_baseline_and_its_vsd_twin() {
+fn every_target_has_every_draft_that_fits_it_with_its_loss_and_with_vsd() {
     let names = recipes();
-    for name in names.iter().filter(|name| !name.ends_with("-vsd")) {
-        assert!(names.contains(&format!("{name}-vsd")), "{name}");
+    let targets: std::collections::BTreeSet<&str> = names.iter().map(|name| parts(name).0).collect();
+    assert_eq!(targets.len(), 6, "{targets:?}");
+    let mut expected = vec![];
+    for target in targets {
+        for draft in ["eagle1", "hass", "griffin", "eagle3"] {
+            expected.extend(["", "-vsd"].map(|with| format!("{target}-{draft}{with}")));
+        }
+        for draft in ["msd", "vispec"].into_iter().filter(|_| target.starts_with("llava")) {
+            expected.extend(["", "-stage2", "-vsd"].map(|with| format!("{target}-{draft}{with}")));
+        }
     }
+    expected.sort();
+    assert_eq!(names, expected);
 }
