@@ -95,6 +95,7 @@ pub trait Draft {
 
 /// Any draft, for training and for loading from a directory.
 #[derive(Module, Debug)]
+#[allow(clippy::large_enum_variant, reason = "a program holds one or two drafts, and moves them hardly ever")]
 pub enum DraftModel {
     /// EAGLE-1, EAGLE-2, HASS and MSD.
     Eagle1(Eagle1),

@@ -156,7 +156,7 @@ fn a_batch_with_other_images_in_every_sequence_is_each_of_them_alone() {
         let together = unroll(&draft, &batch, &layouts);
         assert_eq!(together.len(), 3);
         for (sequence, layout) in layouts.iter().enumerate() {
-            let alone = unroll(&draft, &batch[sequence..sequence + 1], &[layout.clone()]);
+            let alone = unroll(&draft, &batch[sequence..sequence + 1], std::slice::from_ref(layout));
             for (own, all) in alone.iter().zip(&together) {
                 assert!(distance(&own.hidden, &all.hidden.clone().narrow(0, sequence, 1), 0..12) < 1e-5);
             }
