@@ -9,6 +9,7 @@ use sightdraft_target::{Llama, Projection, PromptRows};
 use crate::tiny::{config, request, target};
 
 /// No image; one; one in the first row; two apart; two side by side; three, the last one at the end of the prompt.
+#[allow(clippy::single_range_in_vec_init, reason = "a layout is a list of images")]
 const LAYOUTS: [&[std::ops::Range<usize>]; 6] =
     [&[], &[1..4], &[0..5], &[1..2, 5..9], &[2..5, 5..6], &[1..3, 3..7, 9..12]];
 

@@ -5,5 +5,6 @@ mod commands;
 mod common;
 mod demo;
 mod grid;
+mod methods;
 mod recipes;
 mod resume;
