@@ -158,13 +158,23 @@ mod tests {
     fn fixture_trees_of_the_draft_itself_are_the_same() {
         let device = Device::flex();
         let llama = target(&device);
-        let draft = DraftModel::open(&root().join("eagle3"), &llama, &device).unwrap();
-        let fixture = Fixture::open(&root().join("tree/eagle3.safetensors"));
-        let hidden: Tensor<3> = fixture.tensor("e3.hidden_states", &device);
-        for case in fixture.cases(".draft_tokens") {
-            let ids: Vec<u32> = fixture.i64(&format!("{case}.input_ids")).iter().map(|&id| id as u32).collect();
+        for (folder, recorded, features) in [
+            ("eagle3", "tree/eagle3.safetensors", "e3.hidden_states"),
+            ("hass", "hass/tree.safetensors", "hidden_states"),
+            ("griffin", "griffin/tree.safetensors", "hidden_states"),
+        ] {
+            let draft = DraftModel::open(&root().join(folder), &llama, &device).unwrap();
+            let fixture = Fixture::open(&root().join(recorded));
+            check_trees(&draft, &llama, &fixture, fixture.tensor(features, &device));
+        }
+    }
+
+    /// The trees behind `hidden`, the features of a prompt; a case is the prefix of its tensors.
+    fn check_trees(draft: &DraftModel, llama: &Llama, fixture: &Fixture, hidden: Tensor<3>) {
+        for case in fixture.cases("draft_tokens") {
+            let ids: Vec<u32> = fixture.i64(&format!("{case}input_ids")).iter().map(|&id| id as u32).collect();
             let (root_token, prompt) = ids.split_last().unwrap();
-            let params = fixture.i64(&format!("{case}.params"));
+            let params = fixture.i64(&format!("{case}params"));
             let tree = TreeShape { total: params[0] as usize, depth: params[1] as usize, top_k: params[2] as usize };
             let request = Request {
                 prompt: PromptRows { ids: prompt.to_vec(), embeds: llama.embed_ids(prompt), image_rows: Vec::new() },
@@ -175,13 +185,13 @@ mod tests {
                 acceptance: Acceptance::PointMass,
                 blind_draft: false,
             };
-            let mut drafting = Drafting::new(&draft, &llama, &request);
+            let mut drafting = Drafting::new(draft, llama, &request);
             drafting.prefill(hidden.clone(), *root_token);
             let found = drafting.tree(*root_token, 100);
             let tokens: Vec<i64> = found.tokens.iter().map(|&token| token.into()).collect();
-            assert_eq!(tokens, fixture.i64(&format!("{case}.draft_tokens")), "{case}");
+            assert_eq!(tokens, fixture.i64(&format!("{case}draft_tokens")), "{case}");
             let sees: Vec<u8> = found.sees().iter().flatten().map(|&seen| seen.into()).collect();
-            assert_eq!(sees, fixture.u8(&format!("{case}.tree_mask")), "{case}");
+            assert_eq!(sees, fixture.u8(&format!("{case}tree_mask")), "{case}");
         }
     }
 }

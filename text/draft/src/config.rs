@@ -152,14 +152,15 @@ impl DraftConfig {
 
 /// The method of the draft in `dir`; its tensors are looked at only where the config alone does not tell.
 fn method(value: &Value, dir: &Path) -> Result<Method> {
-    let method = match Method::recognise(value, &[])? {
+    let path = dir.join("config.json");
+    let method = match Method::recognise(value, &[], &path)? {
         Some(method) => Some(method),
-        None => Method::recognise(value, &Checkpoint::open(dir)?.names())?,
+        None => Method::recognise(value, &Checkpoint::open(dir)?.names(), &path)?,
     };
     method.ok_or_else(|| {
         let found = format!("architectures {}", value["architectures"]);
         let mend = "give the directory of a draft, not of a target";
-        Error::file(dir, "a draft: EAGLE-1 or -2, HASS, GRIFFIN, MSD, ViSpec or EAGLE-3", found, mend)
+        Error::file(path, "a draft: EAGLE-1 or -2, HASS, GRIFFIN, MSD, ViSpec or EAGLE-3", found, mend)
     })
 }
 

@@ -1,7 +1,7 @@
 //! The published draft methods, and how a directory's method is recognised.
 
 use std::fmt;
-use std::str::FromStr;
+use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -50,15 +50,20 @@ impl Method {
         self != Self::Eagle3
     }
 
-    /// The method of a draft with this `config.json` and tensors of these `names`; None where it is no draft. The config
-    /// decides where it names one. HASS and EAGLE-1 have the same tensors: without a name they are taken for EAGLE-1, which
-    /// decodes alike.
+    /// The method of a draft with this `config.json` (read from `path`) and tensors of these `names`; None where it is no draft.
+    /// The config decides where it names one. HASS and EAGLE-1 have the same tensors: without a name they are taken for
+    /// EAGLE-1, which decodes alike.
     ///
     /// # Errors
     /// A `sightdraft_method` that is none.
-    pub fn recognise(config: &Value, names: &[&str]) -> Result<Option<Self>> {
+    pub fn recognise(config: &Value, names: &[&str], path: &Path) -> Result<Option<Self>> {
         if let Some(stated) = config.get(METHOD_KEY) {
-            return stated.as_str().unwrap_or_default().parse().map(Some);
+            let method = stated.as_str().and_then(Self::by_name);
+            let expected = format!("{METHOD_KEY} as one of {}", Self::names());
+            return match method {
+                Some(method) => Ok(Some(method)),
+                None => Err(Error::file(path, expected, stated.to_string(), "correct the key")),
+            };
         }
         let architectures = config["architectures"].to_string();
         let has = |name: &str| names.contains(&name);
@@ -77,6 +82,14 @@ impl Method {
         };
         Ok(Some(method))
     }
+
+    fn by_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|method| method.name() == name)
+    }
+
+    fn names() -> String {
+        Self::ALL.map(Self::name).join(", ")
+    }
 }
 
 impl fmt::Display for Method {
@@ -92,17 +105,6 @@ impl fmt::Display for Method {
     }
 }
 
-impl FromStr for Method {
-    type Err = Error;
-
-    fn from_str(text: &str) -> Result<Self> {
-        Self::ALL.into_iter().find(|method| method.name() == text).ok_or_else(|| {
-            let names = Self::ALL.map(Self::name).join(", ");
-            Error::invalid("method", format!("one of {names}"), format!("{text:?}"), "correct the name")
-        })
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -112,16 +114,15 @@ mod tests {
     #[test]
     fn names_lead_back_and_match_the_recipes() {
         for method in Method::ALL {
-            assert_eq!(method.name().parse::<Method>().unwrap(), method);
+            assert_eq!(Method::by_name(method.name()), Some(method));
             assert_eq!(json!(method), json!(method.name()));
         }
-        assert!("medusa".parse::<Method>().unwrap_err().to_string().contains("vispec"));
     }
 
     #[test]
     fn the_config_decides_then_the_tensors() {
         let layer = "layers.0.self_attn.q_proj.weight";
-        let of = |config: Value, names: &[&str]| Method::recognise(&config, names).unwrap();
+        let of = |config: Value, names: &[&str]| Method::recognise(&config, names, Path::new("config.json")).unwrap();
         assert_eq!(of(json!({}), &["fc.weight", layer]), Some(Method::Eagle1));
         assert_eq!(of(json!({ METHOD_KEY: "hass" }), &["fc.weight", layer]), Some(Method::Hass));
         assert_eq!(of(json!({"architectures": ["LlavaLlamaForCausalLM"]}), &["fc.weight", layer]), Some(Method::Msd));
@@ -132,6 +133,7 @@ mod tests {
             of(json!({"architectures": ["LlamaForCausalLM"]}), &["model.layers.0.self_attn.q_proj.weight"]),
             None
         );
-        assert!(Method::recognise(&json!({ METHOD_KEY: "medusa" }), &[]).is_err());
+        let unknown = Method::recognise(&json!({ METHOD_KEY: "medusa" }), &[], Path::new("config.json"));
+        assert!(unknown.unwrap_err().to_string().contains("vispec"));
     }
 }

@@ -40,6 +40,12 @@ fn draft() -> Eagle3 {
     Eagle3::init(config, VocabMap::new(vec![0, 5, 9], 12), &target(), &device)
 }
 
+/// A fresh draft of a method that shares the target's head.
+fn sharing(method: Method, target: &Llama) -> DraftModel {
+    let config = DraftConfig::for_target(method, &target.config, 12).unwrap();
+    DraftModel::init(config, VocabMap::identity(12), target, &Device::flex())
+}
+
 fn saved(dir: &Path) {
     DraftModel::Eagle3(draft()).save(dir).unwrap();
 }
@@ -59,8 +65,9 @@ fn edit_config(dir: &Path, edit: impl FnOnce(&mut serde_json::Value)) {
 
 fn logits(draft: &dyn Draft) -> Vec<f32> {
     let device = Device::flex();
+    let width = 16 * draft.taps().len();
     let rows = FeatureRows {
-        features: Tensor::<1, Int>::arange(0..96, &device).float().sin().reshape([1, 2, 48]),
+        features: Tensor::<1, Int>::arange(0..2 * width as i64, &device).float().sin().reshape([1, 2, width]),
         embeds: Tensor::<1, Int>::arange(0..32, &device).float().cos().reshape([1, 2, 16]),
         positions: &[vec![9000, 9001]],
         mask: &Mask::Causal,
@@ -135,4 +142,75 @@ fn a_missing_map_and_a_foreign_directory_are_refused() {
     let message = refusal(other.path(), &target_config());
     assert!(message.contains("EAGLE-3") && message.contains("LlamaForCausalLM"), "{message}");
     assert!(refusal(&dir.path().join("nowhere"), &target_config()).contains("nowhere"));
+}
+
+#[test]
+fn every_method_comes_back_as_itself() {
+    for method in [Method::Eagle1, Method::Hass, Method::Griffin] {
+        let dir = tempfile::tempdir().unwrap();
+        let target = target();
+        let model = sharing(method, &target);
+        model.save(dir.path()).unwrap();
+        let back = DraftModel::open(dir.path(), &target, &Device::flex()).unwrap();
+        assert_eq!(back.published().config(), model.published().config());
+        assert_eq!((back.published().config().method, back.taps()), (method, &[4][..]));
+        assert_eq!(logits(&back), logits(&model), "{method}");
+        let packed = logits(&back.for_inference());
+        assert!(packed.iter().zip(logits(&model)).all(|(a, b)| (a - b).abs() < 1e-5), "{method}");
+        let config = std::fs::read_to_string(dir.path().join("config.json")).unwrap();
+        let config: serde_json::Value = serde_json::from_str(&config).unwrap();
+        assert_eq!((&config["num_hidden_layers"], &config["bias"]), (&1.into(), &true.into()));
+    }
+}
+
+#[test]
+fn without_our_key_the_tensors_tell_the_method() {
+    for (method, taken_for) in
+        [(Method::Eagle1, Method::Eagle1), (Method::Hass, Method::Eagle1), (Method::Griffin, Method::Griffin)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        sharing(method, &target()).save(dir.path()).unwrap();
+        edit_config(dir.path(), |value| drop(value.as_object_mut().unwrap().remove("sightdraft_method")));
+        assert_eq!(DraftConfig::open(dir.path(), &target_config()).unwrap().method, taken_for);
+    }
+    let dir = tempfile::tempdir().unwrap();
+    sharing(Method::Eagle1, &target()).save(dir.path()).unwrap();
+    edit_config(dir.path(), |value| value["sightdraft_method"] = "medusa".into());
+    let message = refusal(dir.path(), &target_config());
+    assert!(message.contains("config.json") && message.contains("medusa") && message.contains("griffin"), "{message}");
+}
+
+#[test]
+fn a_misshapen_or_missing_tensor_is_named() {
+    for (method, name) in [
+        (Method::Eagle1, "fc.weight"),
+        (Method::Eagle1, "layers.0.post_attention_layernorm.weight"),
+        (Method::Griffin, "layers.0.mlp.down_proj.weight"),
+        (Method::Griffin, "fc.mlp.up_proj.weight"),
+    ] {
+        let dir = tempfile::tempdir().unwrap();
+        let model = sharing(method, &target());
+        model.save(dir.path()).unwrap();
+        let file = dir.path().join("model.safetensors");
+        let mut tensors = model.published().tensors();
+        let place = tensors.iter().position(|(other, _)| other == name).unwrap();
+        tensors[place].1 = TensorData::zeros::<f32, _>([3, 5]);
+        save_safetensors(&file, &tensors, &[]).unwrap();
+        let message = refusal(dir.path(), &target_config());
+        assert!(message.contains(name) && message.contains("[3, 5]"), "{message}");
+        tensors.remove(place);
+        save_safetensors(&file, &tensors, &[]).unwrap();
+        assert!(refusal(dir.path(), &target_config()).contains(name));
+    }
+}
+
+#[test]
+fn a_draft_that_speaks_through_the_head_has_its_whole_vocabulary() {
+    for method in [Method::Eagle1, Method::Hass, Method::Griffin] {
+        let message = DraftConfig::for_target(method, &target_config(), 3).unwrap_err().to_string();
+        assert!(message.contains("draft_vocab_size") && message.contains("12"), "{message}");
+        // Two layers are enough: it reads the last hidden state alone.
+        let shallow = LlamaConfig { num_hidden_layers: 2, ..target_config() };
+        assert_eq!(DraftConfig::for_target(method, &shallow, 12).unwrap().taps, [2]);
+    }
 }

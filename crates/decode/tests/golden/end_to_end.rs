@@ -8,19 +8,11 @@ use sightdraft_fixtures::{Fixture, root};
 use sightdraft_target::load::load_llama;
 use sightdraft_target::{Llama, LlamaConfig, PromptRows};
 
-fn models(device: &Device) -> (Llama, DraftModel) {
+fn target(device: &Device) -> Llama {
     let dir = root().join("hf_llama_gqa");
     let config = LlamaConfig::open(&dir).unwrap();
     let checkpoint = Checkpoint::open_file(&dir.join("model.safetensors")).unwrap();
-    let target = load_llama(&checkpoint, &config, "model.", "lm_head", device).unwrap();
-    let draft = open_draft(&target, device);
-    (target, draft)
-}
-
-/// The draft's folder holds recordings beside the weights, so its weights are opened by name.
-fn open_draft(target: &Llama, device: &Device) -> DraftModel {
-    let dir = root().join("eagle3");
-    DraftModel::open(&dir, target, device).unwrap()
+    load_llama(&checkpoint, &config, "model.", "lm_head", device).unwrap()
 }
 
 fn rows(target: &Llama, ids: &[i64]) -> PromptRows {
@@ -31,11 +23,15 @@ fn rows(target: &Llama, ids: &[i64]) -> PromptRows {
 
 #[test]
 fn fixture_generation_is_lossless_and_accepts() {
-    let (target, draft) = models(&Device::flex());
+    let device = Device::flex();
+    let target = target(&device);
     let io = Fixture::open(&root().join("hf_llama_gqa/io.safetensors"));
     let (prompt, sequence) = (io.i64("greedy.prompt"), io.i64("greedy.sequence"));
     let expected: Vec<u32> = sequence[prompt.len()..].iter().map(|&id| id as u32).collect();
-    for tree in [TreeShape { total: 20, depth: 3, top_k: 4 }, TreeShape::default()] {
+    let trees = [TreeShape { total: 20, depth: 3, top_k: 4 }, TreeShape::default()];
+    // The drafts that were trained for this target.
+    for (folder, tree) in ["eagle1", "eagle3"].into_iter().flat_map(|folder| trees.map(|tree| (folder, tree))) {
+        let draft = DraftModel::open(&root().join(folder), &target, &device).unwrap();
         let request = Request {
             prompt: rows(&target, &prompt),
             max_new_tokens: expected.len(),
@@ -50,7 +46,7 @@ fn fixture_generation_is_lossless_and_accepts() {
         assert_eq!(plain.token_ids, expected);
         assert_eq!(speculative.token_ids, expected);
         let accepted = speculative.counters.accepted_per_pass();
-        println!("{tree:?}: {accepted:.2} accepted per pass");
-        assert!(accepted > 1.0, "a trained draft is accepted: {accepted}");
+        println!("{folder}, {tree:?}: {accepted:.2} accepted per pass");
+        assert!(accepted > 1.0, "a trained draft is accepted: {folder} {accepted}");
     }
 }

@@ -1,10 +1,10 @@
 //! Temperature 0, stop rules and streaming.
 
 use sightdraft_decode::{Acceptance, Generation, Request, Sampling, Stop, TreeShape, generate};
-use sightdraft_draft::Draft;
+use sightdraft_draft::{Draft, Method};
 use sightdraft_target::Llama;
 
-use crate::tiny::{Oracle, prompt, random_draft, request, target};
+use crate::tiny::{Oracle, prompt, random_draft, random_of, request, target};
 
 /// Generates, checking that streaming hands out every token once and in order.
 fn run(target: &Llama, draft: Option<&dyn Draft>, request: &Request) -> Generation {
@@ -28,6 +28,20 @@ fn two_hundred_random_prompts_speculative_is_plain() {
         let speculative = run(&target, Some(&draft), &request);
         assert_eq!(speculative.token_ids, plain.token_ids, "prompt {seed}");
         assert_eq!((plain.counters.accepted, plain.counters.target_passes), (0, 7));
+    }
+}
+
+#[test]
+fn drafts_that_share_the_head_change_no_token() {
+    let target = target();
+    for method in [Method::Eagle1, Method::Hass, Method::Griffin] {
+        let draft = random_of(method, &target);
+        for seed in 0..30 {
+            let mut request = request(prompt(&target, seed, seed % 3 == 0), 8);
+            request.blind_draft = seed % 2 == 0;
+            let speculative = run(&target, Some(&draft), &request);
+            assert_eq!(speculative.token_ids, run(&target, None, &request).token_ids, "{method}, prompt {seed}");
+        }
     }
 }
 

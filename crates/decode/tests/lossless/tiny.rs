@@ -4,7 +4,9 @@ use burn::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sightdraft_decode::{Acceptance, Request, Sampling, TreeShape};
-use sightdraft_draft::{Draft, DraftConfig, DraftPass, DraftState, Eagle3, FeatureRows, Method, UnrollRows, VocabMap};
+use sightdraft_draft::{
+    Draft, DraftConfig, DraftModel, DraftPass, DraftState, Eagle3, FeatureRows, Method, UnrollRows, VocabMap,
+};
 use sightdraft_target::{Llama, LlamaConfig, Mask, PromptRows, RopeConfig};
 
 pub fn config() -> LlamaConfig {
@@ -37,6 +39,12 @@ pub fn random_draft(target: &Llama) -> Eagle3 {
         target,
         &Device::flex(),
     )
+}
+
+/// A random draft that speaks through the target's head.
+pub fn random_of(method: Method, target: &Llama) -> DraftModel {
+    let config = DraftConfig::for_target(method, &config(), 40).unwrap();
+    DraftModel::init(config, VocabMap::identity(40), target, &Device::flex())
 }
 
 /// Random ids; with `image`, rows 1..4 are an image of random embeddings.
