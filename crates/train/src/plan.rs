@@ -56,7 +56,7 @@ pub fn plan(
     let schedule = schedule(config, &kept);
     let tokens = schedule.iter().flatten().flatten().map(|i| kept[*i].rows).sum();
     let target_parameters = llama_parameters(target);
-    let draft_parameters = draft_parameters(draft);
+    let draft_parameters = draft.parameters();
     let cache = match config.features {
         Features::Online => 0,
         // Taps, final hidden state and embedding of every row in f16.
@@ -123,24 +123,6 @@ fn resident(c: &LlamaConfig, bytes: u64) -> u64 {
     let table = c.vocab_size as u64 * c.hidden_size as u64;
     let tied_head = if c.tie_word_embeddings { table * bytes } else { 0 };
     llama_parameters(c) * bytes + table * (4 - bytes) + tied_head
-}
-
-fn draft_parameters(draft: &DraftConfig) -> u64 {
-    let (h, i) = (draft.layer.hidden_size as u64, draft.layer.intermediate_size as u64);
-    // A fusion of embedding and feature with its bias, and a layer of one norm.
-    let eagle1 = 2 * h * h + h + layer_parameters(&draft.layer, draft.layer.hidden_size) - h;
-    match draft.method {
-        Method::Eagle1 | Method::Hass | Method::Msd => eagle1,
-        // The fusion's MLP with its two norms, and a second half of the layer's output.
-        Method::Griffin => eagle1 + 3 * h * i + 2 * h + h * i,
-        // The adaptor's three matrices and two queries, and the fusion of the global feature with its bias.
-        Method::Vispec => eagle1 + 3 * h * h + 2 * h + 2 * h * h + h,
-        Method::Eagle3 => {
-            let fusion = draft.taps.len() as u64 * h * h;
-            let head = draft.draft_vocab_size as u64 * h;
-            fusion + layer_parameters(&draft.layer, 2 * draft.layer.hidden_size) + 2 * h + head
-        }
-    }
 }
 
 /// Bytes on the tape per row of a batch: what a step leaves, for every unrolled step; the taps and the target's own working set

@@ -15,6 +15,7 @@ pub mod one_layer;
 pub mod published;
 pub mod rows;
 pub mod shared;
+pub mod size;
 pub mod taps;
 mod unroll;
 pub mod vispec;

@@ -164,6 +164,20 @@ fn every_method_comes_back_as_itself() {
 }
 
 #[test]
+fn parameters_are_counted_without_weights() {
+    let count = |draft: &DraftModel| -> usize {
+        let tensors = draft.published().tensors();
+        let own = tensors.iter().filter(|(name, _)| !matches!(name.as_str(), "embed_tokens.weight" | "d2t" | "t2d"));
+        own.map(|(_, data)| data.num_elements()).sum()
+    };
+    for method in Method::ALL.into_iter().filter(|method| method.shares_head()) {
+        let draft = sharing(method, &target());
+        assert_eq!(draft.published().config().parameters(), count(&draft) as u64, "{method}");
+    }
+    assert_eq!(draft().config.parameters(), count(&DraftModel::Eagle3(draft())) as u64);
+}
+
+#[test]
 fn without_our_key_the_tensors_tell_the_method() {
     for (method, taken_for) in
         [(Method::Eagle1, Method::Eagle1), (Method::Hass, Method::Eagle1), (Method::Griffin, Method::Griffin)]

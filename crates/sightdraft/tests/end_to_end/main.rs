@@ -8,3 +8,4 @@ mod grid;
 mod methods;
 mod recipes;
 mod resume;
+mod trained;

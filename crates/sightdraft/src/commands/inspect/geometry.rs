@@ -6,9 +6,12 @@ use std::path::Path;
 use serde::Serialize;
 use serde_json::Value;
 use sightdraft_core::files::read_json;
-use sightdraft_core::{Error, Result};
+use sightdraft_core::{Checkpoint, Error, Result};
+use sightdraft_draft::{Method, size};
 use sightdraft_target::LlamaConfig;
 use sightdraft_vision::VisionConfig;
+
+use super::WEIGHTS;
 
 /// What a checkpoint is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -18,17 +21,19 @@ pub enum Kind {
     Llama,
     /// A target with images.
     Llava,
-    /// An EAGLE-3 draft.
-    Eagle3,
+    /// A draft.
+    #[serde(untagged)]
+    Draft(Method),
 }
 
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Llama => "a target of the LLaMA family (text)",
-            Self::Llava => "a LLaVA target (images and text)",
-            Self::Eagle3 => "an EAGLE-3 draft",
-        })
+        match self {
+            Self::Llama => f.write_str("a target of the LLaMA family (text)"),
+            Self::Llava => f.write_str("a LLaVA target (images and text)"),
+            Self::Draft(method @ (Method::Eagle1 | Method::Eagle3 | Method::Msd)) => write!(f, "an {method} draft"),
+            Self::Draft(method) => write!(f, "a {method} draft"),
+        }
     }
 }
 
@@ -45,14 +50,13 @@ impl Geometry {
     pub fn open(dir: &Path) -> Result<Self> {
         let path = dir.join("config.json");
         let json: Value = read_json(&path)?;
-        let architecture = json["architectures"][0].as_str().unwrap_or_default().to_string();
-        let kind = match json["model_type"].as_str() {
-            _ if json.get("draft_vocab_size").is_some() || architecture.contains("Eagle3") => Kind::Eagle3,
-            Some("llava") => Kind::Llava,
-            Some("llama") | None => Kind::Llama,
-            Some(other) => {
+        let kind = match (method(&json, dir, &path)?, json["model_type"].as_str()) {
+            (Some(method), _) => Kind::Draft(method),
+            (None, Some("llava")) => Kind::Llava,
+            (None, Some("llama") | None) => Kind::Llama,
+            (None, Some(other)) => {
                 let found = format!("model_type {other:?}");
-                return Err(Error::file(path, "a LLaMA, a LLaVA or an EAGLE-3 draft", found, "choose one of these"));
+                return Err(Error::file(path, "a LLaMA, a LLaVA or a draft", found, "choose one of these"));
             }
         };
         let text = LlamaConfig::from_hf_json(json.get("text_config").unwrap_or(&json), &path)?;
@@ -67,10 +71,13 @@ impl Geometry {
     pub fn parameters(&self) -> u64 {
         let vocabulary = self.text.vocab_size * self.text.hidden_size;
         match self.kind {
-            Kind::Eagle3 => draft_parameters(&self.text, self.draft_vocabulary),
+            Kind::Draft(method) => {
+                let vocabulary = self.draft_vocabulary.map_or(self.text.vocab_size, |size| size as usize);
+                size::parameters(method, &self.text, vocabulary, TAPS)
+            }
             _ => {
                 let heads = if self.text.tie_word_embeddings { 1 } else { 2 };
-                let layers = self.text.num_hidden_layers * layer_parameters(&self.text, self.text.hidden_size);
+                let layers = self.text.num_hidden_layers * layer_parameters(&self.text);
                 let text = heads * vocabulary + layers + self.text.hidden_size;
                 (text + self.vision.as_ref().map_or(0, vision_parameters)) as u64
             }
@@ -79,8 +86,13 @@ impl Geometry {
 
     /// Keys and values of one token in f32.
     pub fn cache_bytes_per_token(&self) -> u64 {
-        let layers = if self.kind == Kind::Eagle3 { 1 } else { self.text.num_hidden_layers };
+        let layers = if self.is_draft() { 1 } else { self.text.num_hidden_layers };
         (4 * 2 * layers * self.text.num_key_value_heads * self.text.head_dim) as u64
+    }
+
+    /// Whether it is a draft, not a target.
+    pub fn is_draft(&self) -> bool {
+        matches!(self.kind, Kind::Draft(_))
     }
 
     /// Longest context.
@@ -91,10 +103,10 @@ impl Geometry {
     /// Why this draft cannot serve `target`; empty if it can.
     pub fn obstacles(&self, target: &Self) -> Vec<String> {
         let mut obstacles = Vec::new();
-        if self.kind != Kind::Eagle3 {
+        if !self.is_draft() {
             obstacles.push(format!("the checkpoint is {}, not a draft", self.kind));
         }
-        if target.kind == Kind::Eagle3 {
+        if target.is_draft() {
             obstacles.push("what was named as the target is a draft".into());
         }
         let mut compare = |what: &str, own: usize, theirs: usize| {
@@ -108,20 +120,25 @@ impl Geometry {
     }
 }
 
-/// A decoder layer that attends from `input` numbers per row (2H in EAGLE-3), its norms included.
-fn layer_parameters(config: &LlamaConfig, input: usize) -> usize {
+/// Hidden states that EAGLE-3 reads.
+const TAPS: usize = 3;
+
+/// The method of a draft in `dir`. Its weights are looked at only where config.json, of a single layer, does not tell.
+fn method(json: &Value, dir: &Path, path: &Path) -> Result<Option<Method>> {
+    let stated = Method::recognise(json, &[], path)?;
+    let open = json["num_hidden_layers"] == 1 && WEIGHTS.iter().any(|name| dir.join(name).exists());
+    match stated {
+        None if open => Method::recognise(json, &Checkpoint::open(dir)?.names(), path),
+        stated => Ok(stated),
+    }
+}
+
+/// A decoder layer, its norms included.
+fn layer_parameters(config: &LlamaConfig) -> usize {
     let width = config.hidden_size;
     let queries = config.num_attention_heads * config.head_dim;
     let keys = config.num_key_value_heads * config.head_dim;
-    input * (queries + 2 * keys) + queries * width + 3 * width * config.intermediate_size + 2 * width
-}
-
-fn draft_parameters(config: &LlamaConfig, vocabulary: Option<u64>) -> u64 {
-    let width = config.hidden_size;
-    let fusion = 3 * width * width;
-    // One norm more than a decoder layer, and the final one.
-    let layer = layer_parameters(config, 2 * width) + 2 * width;
-    (fusion + layer) as u64 + vocabulary.unwrap_or(config.vocab_size as u64) * width as u64
+    width * (queries + 2 * keys) + queries * width + 3 * width * config.intermediate_size + 2 * width
 }
 
 /// CLIP tower and projector.

@@ -82,8 +82,9 @@ fn inspect(dir: PathBuf, geometry: Geometry, fit: Option<Fit>) -> Result<Inspect
     let (parameters, disk_bytes, source) = if WEIGHTS.iter().any(|name| dir.join(name).exists()) {
         let checkpoint = Checkpoint::open(&dir)?;
         let elements = |name: &&str| checkpoint.shape(name).unwrap_or_default().iter().product::<usize>() as u64;
-        // The vocabulary maps of a draft are no parameters.
-        let weights = checkpoint.names().iter().filter(|name| !matches!(**name, "d2t" | "t2d")).map(elements).sum();
+        // A draft's vocabulary maps and its copy of the target's embeddings are no parameters of its own.
+        let own = |name: &&&str| !matches!(**name, "d2t" | "t2d" | "embed_tokens.weight");
+        let weights = checkpoint.names().iter().filter(own).map(elements).sum();
         (weights, checkpoint.bytes(), "tensor headers")
     } else {
         (geometry.parameters(), 2 * geometry.parameters(), "config.json alone, 16-bit weights assumed")
