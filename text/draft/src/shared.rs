@@ -5,7 +5,6 @@ use std::fmt;
 use std::sync::{Arc, OnceLock};
 
 use burn::prelude::*;
-use burn::tensor::DType;
 use sightdraft_target::{Head, Llama};
 
 /// The target's head and embeddings. Clones share everything.
@@ -14,24 +13,24 @@ pub struct Shared {
     head: Head,
     /// Embedding table `[V, H]`.
     table: Tensor<2>,
-    /// The head as `[H, V]` in f32, for gradients; unpacked when the first one needs it.
-    unpacked: Arc<OnceLock<Tensor<2>>>,
+    /// The head for gradients, made when the first one needs it.
+    differentiable: Arc<OnceLock<Head>>,
 }
 
 impl Shared {
     /// What `target` has.
     pub fn of(target: &Llama) -> Self {
         let table = target.embed_tokens.weight.val();
-        Self { head: target.head(), table, unpacked: Arc::default() }
+        Self { head: target.head(), table, differentiable: Arc::default() }
     }
 
     /// The target's logits of `predict` `[B, n, H]`: `[B, n, V]`. Gradients reach `predict`, and nothing else.
     pub fn logits(&self, predict: Tensor<3>) -> Tensor<3> {
-        if !predict.is_autodiff() || self.head.is_differentiable() {
-            return self.head.forward(predict.cast(self.head.dtype()));
-        }
-        let weight = self.unpacked.get_or_init(|| self.head.weight().transpose().cast(DType::F32));
-        predict.matmul(weight.clone().unsqueeze())
+        let head = match predict.is_autodiff() {
+            true => self.differentiable.get_or_init(|| self.head.differentiable()),
+            false => &self.head,
+        };
+        head.forward(predict.cast(head.dtype()))
     }
 
     /// The embedding table, `[V, H]`.

@@ -1,5 +1,7 @@
 //! The language model's head by itself: what a draft that speaks with the target's voice shares with it.
 
+use burn::module::{Param, ParamId};
+use burn::nn::Linear;
 use burn::prelude::*;
 use burn::tensor::DType;
 
@@ -47,9 +49,13 @@ impl Head {
         }
     }
 
-    /// Whether gradients of the logits reach the hidden states: not through a packed layer.
-    pub fn is_differentiable(&self) -> bool {
-        !matches!(self, Self::Own(Projection::Packed(_)))
+    /// The head as gradients pass through it, to the hidden states and no further: packed weights are unpacked, in f32.
+    pub fn differentiable(&self) -> Self {
+        let Self::Own(packed @ Projection::Packed(_)) = self else { return self.clone() };
+        // `[H, V]` row by row, once and for all: products would copy a transposed view every time.
+        let weight = packed.weight_out_in().transpose();
+        let weight = Tensor::<2>::from_data(weight.into_data(), &Device::flex()).autodiff();
+        Self::Own(Projection::Plain(Linear { weight: Param::initialized(ParamId::new(), weight), bias: None }))
     }
 }
 
