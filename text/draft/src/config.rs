@@ -136,6 +136,9 @@ impl DraftConfig {
         if self.layer.vocab_size != target.vocab_size {
             return differs("vocab_size", target.vocab_size, self.layer.vocab_size);
         }
+        if self.method.shares_head() && self.draft_vocab_size != target.vocab_size {
+            return differs("draft_vocab_size", target.vocab_size, self.draft_vocab_size);
+        }
         if self.draft_vocab_size == 0 || self.draft_vocab_size > target.vocab_size {
             let expected = format!("draft_vocab_size of 1 to {}", target.vocab_size);
             return Err(Error::file(path, expected, self.draft_vocab_size.to_string(), "correct the key"));

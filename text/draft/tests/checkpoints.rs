@@ -226,5 +226,9 @@ fn a_draft_that_speaks_through_the_head_has_its_whole_vocabulary() {
         // Two layers are enough: it reads the last hidden state alone.
         let shallow = LlamaConfig { num_hidden_layers: 2, ..target_config() };
         assert_eq!(DraftConfig::for_target(method, &shallow, 12).unwrap().taps, [2]);
+        let dir = tempfile::tempdir().unwrap();
+        sharing(method, &target()).save(dir.path()).unwrap();
+        edit_config(dir.path(), |value| value["draft_vocab_size"] = 3.into());
+        assert!(refusal(dir.path(), &target_config()).contains("draft_vocab_size 12"));
     }
 }

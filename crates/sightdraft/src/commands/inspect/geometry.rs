@@ -59,7 +59,8 @@ impl Geometry {
                 return Err(Error::file(path, "a LLaMA, a LLaVA or a draft", found, "choose one of these"));
             }
         };
-        let text = LlamaConfig::from_hf_json(json.get("text_config").unwrap_or(&json), &path)?;
+        let inner = ["text_config", "transformer_layer_config"].iter().find_map(|key| json.get(key));
+        let text = LlamaConfig::from_hf_json(inner.unwrap_or(&json), &path)?;
         let vision = match kind {
             Kind::Llava => Some(VisionConfig::from_llava(&json, text.hidden_size, &path)?),
             _ => None,
