@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use sightdraft_draft::{DraftConfig, Method};
+use sightdraft_draft::DraftConfig;
 use sightdraft_target::LlamaConfig;
 
 use crate::batches;
@@ -171,6 +171,7 @@ mod tests {
     use super::*;
     use crate::ObjectiveConfig;
     use crate::objective::{Em, Oracle, SoftCe, Vsd};
+    use sightdraft_draft::Method;
     use sightdraft_target::RopeConfig;
 
     fn smollm2() -> LlamaConfig {
