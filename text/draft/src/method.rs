@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::path::Path;
+use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -58,12 +59,9 @@ impl Method {
     /// A `sightdraft_method` that is none.
     pub fn recognise(config: &Value, names: &[&str], path: &Path) -> Result<Option<Self>> {
         if let Some(stated) = config.get(METHOD_KEY) {
-            let method = stated.as_str().and_then(Self::by_name);
-            let expected = format!("{METHOD_KEY} as one of {}", Self::names());
-            return match method {
-                Some(method) => Ok(Some(method)),
-                None => Err(Error::file(path, expected, stated.to_string(), "correct the key")),
-            };
+            let expected = || format!("{METHOD_KEY} as one of {}", Self::names());
+            let unknown = |_| Error::file(path, expected(), stated.to_string(), "correct the key");
+            return stated.as_str().unwrap_or_default().parse().map(Some).map_err(unknown);
         }
         let architectures = config["architectures"].to_string();
         let has = |name: &str| names.contains(&name);
@@ -81,10 +79,6 @@ impl Method {
             return Ok(None);
         };
         Ok(Some(method))
-    }
-
-    fn by_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|method| method.name() == name)
     }
 
     fn names() -> String {
@@ -105,6 +99,18 @@ impl fmt::Display for Method {
     }
 }
 
+impl FromStr for Method {
+    type Err = Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let named = Self::ALL.into_iter().find(|method| method.name() == text);
+        named.ok_or_else(|| {
+            let expected = format!("one of {}", Self::names());
+            Error::invalid("method", expected, format!("{text:?}"), "correct the name")
+        })
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
@@ -114,7 +120,7 @@ mod tests {
     #[test]
     fn names_lead_back_and_match_the_recipes() {
         for method in Method::ALL {
-            assert_eq!(Method::by_name(method.name()), Some(method));
+            assert_eq!(method.name().parse::<Method>().unwrap(), method);
             assert_eq!(json!(method), json!(method.name()));
         }
     }
