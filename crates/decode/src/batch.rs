@@ -3,6 +3,7 @@
 use burn::prelude::*;
 use burn::tensor::DType;
 use sightdraft_core::{Error, Result};
+use sightdraft_kernels::argmax_rows;
 use sightdraft_target::{KvCache, Llama, Mask, PromptRows, Target};
 
 use crate::stop::StopRules;
@@ -44,7 +45,7 @@ pub fn generate_batch(
             return Ok(());
         }
         if let Some(going) = going {
-            batch.keep(&going);
+            batch.cache = batch.cache.select(&going);
         }
         hidden = batch.step();
     }
@@ -132,7 +133,7 @@ impl Batch<'_> {
     fn next_tokens(&mut self, logits: Tensor<2>, sampling: Sampling) -> Vec<u32> {
         if sampling.is_greedy() {
             // One small read for the whole batch.
-            return logits.argmax(1).into_data().iter::<i64>().map(|id| id as u32).collect();
+            return argmax_rows(logits).into_iter().map(|id| id as u32).collect();
         }
         let width = logits.dims()[1];
         let device = logits.device();
@@ -141,20 +142,6 @@ impl Batch<'_> {
             row.verifier.verify(&DraftTree::root(0), Tensor::from_data(own, &device)).bonus
         };
         self.rows.iter_mut().enumerate().map(draw).collect()
-    }
-
-    /// Keeps the cache of the batch places `going` only.
-    fn keep(&mut self, going: &[usize]) {
-        let places: Vec<i32> = going.iter().map(|&place| place as i32).collect();
-        let mut kept = self.llama.new_cache();
-        for layer in 0..self.llama.config.num_hidden_layers {
-            if let Some((keys, values)) = self.cache.layer(layer) {
-                let index = Tensor::<1, Int>::from_ints(places.as_slice(), &keys.device());
-                kept.append(layer, keys.select(0, index.clone()), values.select(0, index));
-            }
-        }
-        kept.advance(self.cache.len());
-        self.cache = kept;
     }
 
     /// The last token of every row through the target: `[B, 1, H]`.

@@ -1,11 +1,10 @@
 //! A draft at work on one sequence: it follows the accepted tokens and grows trees behind them.
 
 use burn::prelude::*;
-use burn::tensor::DType;
-use burn::tensor::activation::log_softmax;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sightdraft_draft::{Draft, DraftPass, DraftState, FeatureRows};
+use sightdraft_kernels::log_softmax;
 use sightdraft_target::{Llama, Mask, PromptRows};
 
 use crate::verify::to_host;
@@ -113,8 +112,9 @@ impl<'a> Drafting<'a> {
 
     /// Log-probabilities over the draft vocabulary on the host, row by row.
     fn log_probs(&self, predict: Tensor<3>) -> Vec<f32> {
-        let logits = self.draft.logits(predict).cast(DType::F32);
-        to_host(log_softmax(logits, 2))
+        let mut log_probs = to_host(self.draft.logits(predict));
+        log_softmax(&mut log_probs, self.draft.vocab().len());
+        log_probs
     }
 }
 

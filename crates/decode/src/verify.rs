@@ -6,6 +6,7 @@ use rand::Rng;
 use rand::SeedableRng;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
+use sightdraft_kernels::argmax_rows;
 
 use crate::point_mass::PointMass;
 use crate::ratio::Ratio;
@@ -56,7 +57,7 @@ pub struct Greedy;
 impl Verifier for Greedy {
     fn verify(&mut self, tree: &DraftTree, logits: Tensor<2>) -> Verdict {
         // The argmax is taken on the device: one integer per node comes back.
-        let best: Vec<u32> = logits.argmax(1).into_data().iter::<i64>().map(|id| id as u32).collect();
+        let best: Vec<u32> = argmax_rows(logits).into_iter().map(|id| id as u32).collect();
         let mut path = vec![0];
         let mut node = 0;
         while let Some(child) = tree.children(node).find(|&child| tree.tokens[child] == best[node]) {

@@ -7,7 +7,7 @@
 use std::time::Instant;
 
 use burn::tensor::{Device, Tensor, TensorData};
-use sightdraft_kernels::{Attention, PackedLinear, ReadBandwidth, Storage, threads};
+use sightdraft_kernels::{PackedKv, PackedLinear, Queries, ReadBandwidth, Storage, threads};
 
 const ROWS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 256];
 const TURNS: usize = 31;
@@ -81,12 +81,15 @@ fn attention() {
     println!("attention over 256 keys, 9 heads of 64 on 3");
     for rows in [1, 8, 16, 32] {
         let alive = 256 + rows;
-        let shape = Attention { heads: 9, kv_heads: 3, dim: 64, capacity: 512, alive, rows, scale: 0.125 };
         let q = noise(9 * rows * 64, 1);
-        let [k, v] = [2, 3].map(|seed| noise(3 * 512 * 64, seed));
-        let blocked: Vec<bool> = (0..rows * alive).map(|i| i % alive >= 256 && i % alive - 256 != i / alive).collect();
+        let [k, v] = [2, 3].map(|seed| noise(3 * alive * 64, seed));
+        let mut kv = PackedKv::new(1, 3, 64);
+        kv.write(0, alive, &k, &v);
+        let other = |i: usize| u8::from(i % alive >= 256 && i % alive - 256 != i / alive);
+        let blocked: Vec<u8> = (0..rows * alive).map(other).collect();
+        let queries = Queries { q: &q, rows, heads: 9, alive, blocked: Some(&blocked), scale: 0.125 };
         let mut out = vec![0.0; q.len()];
-        let times = (0..TURNS * 10).map(|_| seconds(|| shape.attend(&q, &k, &v, Some(&blocked), &mut out)));
+        let times = (0..TURNS * 10).map(|_| seconds(|| kv.attend(queries, &mut out)));
         println!("{rows:4}  {:9.3} ms", fastest(times.collect()) * 1e3);
     }
 }

@@ -9,202 +9,172 @@
 //! - the weighted values and the weights' sum are added up key after key, and blocked keys are not added at all (adding zeros
 //!   would do for numbers, but not for whatever unused memory holds).
 //!
-//! Keys and values are first laid out in tiles, once for all rows and for all heads that share them, and then go through the
-//! same inner loop as the weights of a linear layer.
+//! The cache's tiles go through the same inner loop as the weights of a linear layer; the query heads that share keys go
+//! through it together.
 
-use std::sync::Mutex;
+use std::ops::Range;
 
 use pulp::{Simd, WithSimd};
 
 use crate::exp::exp;
-use crate::isa::Isa;
+use crate::kv::PackedKv;
 use crate::pool;
-use crate::tile::{Ahead, MOST_ROWS, group_limit, group_of};
+use crate::tile::{Ahead, MOST_COLUMNS, MOST_ROWS, group_limit, group_of};
+use crate::visible::Visible;
 
-/// The shapes of an attention call, grouped-query attention included.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Attention {
-    /// Query heads, a multiple of `kv_heads`; neighbours share a key and value head.
+/// New rows that look at a cache.
+#[derive(Clone, Copy, Debug)]
+pub struct Queries<'a> {
+    /// `[batch, rows, heads, dim]`.
+    pub q: &'a [f32],
+    /// Query rows of each sequence.
+    pub rows: usize,
+    /// Query heads, a multiple of the key and value heads; neighbours share one of those.
     pub heads: usize,
-    /// Key and value heads.
-    pub kv_heads: usize,
-    /// Length of a head's vectors.
-    pub dim: usize,
-    /// Places for keys in the cache.
-    pub capacity: usize,
     /// Places in use, from the first on.
     pub alive: usize,
-    /// Query rows.
-    pub rows: usize,
+    /// `[batch or 1, rows, alive]`, not 0 where a row must not look; `None`: every row sees all.
+    pub blocked: Option<&'a [u8]>,
     /// Factor on the scores, usually `1 / sqrt(dim)`.
     pub scale: f32,
 }
 
-impl Attention {
-    /// Softmax attention; a row that sees nothing gives zeros.
+impl PackedKv {
+    /// Softmax attention over this cache; a row that sees nothing gives zeros.
     ///
     /// # Shapes
-    /// - q, out: `[heads, rows, dim]`; out is overwritten
-    /// - k, v: `[kv_heads, capacity, dim]`
-    /// - blocked: `[rows, alive]`, true where a row must not look; `None`: every row sees all
+    /// - out: as the queries; overwritten
     ///
     /// # Panics
-    /// If a length does not fit, `heads` is no multiple of `kv_heads`, or `alive` is above `capacity`.
-    pub fn attend(&self, q: &[f32], k: &[f32], v: &[f32], blocked: Option<&[bool]>, out: &mut [f32]) {
-        self.attend_with(Isa::detect(), q, k, v, blocked, out);
-    }
-
-    /// [`attend`](Self::attend) with given instructions.
-    pub fn attend_with(&self, isa: Isa, q: &[f32], k: &[f32], v: &[f32], blocked: Option<&[bool]>, out: &mut [f32]) {
-        self.check(q, k, v, blocked, out);
+    /// If the lengths do not fit.
+    pub fn attend(&self, queries: Queries<'_>, out: &mut [f32]) {
+        self.check(&queries, out);
         if out.is_empty() {
             return;
         }
-        let (lanes, registers) = isa.shape();
-        let tiles = Tiles { width: 2 * lanes, alive: self.alive, dim: self.dim };
-        let packed = self.pack(tiles, k, v);
-        let group = group_limit(registers);
-        let queue =
-            Mutex::new(q.chunks(self.rows * self.dim).zip(out.chunks_mut(self.rows * self.dim)).enumerate().flat_map(
-                |(head, (q, out))| {
-                    let rows = q.chunks(group * self.dim).zip(out.chunks_mut(group * self.dim)).enumerate();
-                    rows.map(move |(g, (q, out))| (head, g * group, q, out))
-                },
-            ));
-        pool::for_each(self.heads * self.rows.div_ceil(group), &|_| {
-            let next = queue.lock().ok().and_then(|mut queue| queue.next());
-            let Some((head, first, q, out)) = next else { return };
-            let rows = q.len() / self.dim;
-            let kv = &packed[head / (self.heads / self.kv_heads) * tiles.len()..][..tiles.len()];
-            let blocked = blocked.map(|b| &b[first * self.alive..(first + rows) * self.alive]);
-            isa.dispatch(Group {
-                tiles,
-                keys: &kv[..tiles.keys_len()],
-                values: &kv[tiles.keys_len()..],
-                q,
-                rows,
-                scale: self.scale,
-                blocked,
-                out,
-            });
+        let Queries { rows, heads, alive, .. } = queries;
+        let masks = queries.blocked.map_or(1, |blocked| blocked.len() / (rows * alive).max(1)).max(1);
+        let visible = Visible::new(queries.blocked, masks * rows, alive);
+        let share = heads / self.kv_heads;
+        // Full groups use the processor best; fewer rows than that are spread over the cores.
+        let all = self.batch * self.kv_heads * rows * share;
+        let size = all.div_ceil(2 * pool::threads()).clamp(1, group_limit(self.isa.shape().1)).min(rows * share);
+        let groups = (rows * share).div_ceil(size);
+        let out = Scattered(out.as_mut_ptr());
+        pool::for_each(self.batch * self.kv_heads * groups, &|task| {
+            let (head, group) = (task / groups, task % groups);
+            let (sequence, kv_head) = (head / self.kv_heads, head % self.kv_heads);
+            let members = group * size..((group + 1) * size).min(rows * share);
+            let mask = if masks > 1 { sequence * rows } else { 0 };
+            let group = Group {
+                kv: self,
+                head,
+                queries: &queries,
+                places: Places { first: (sequence * rows * heads + kv_head * share) * self.dim, heads, share },
+                visible: &visible,
+                rows: mask + members.start / share..mask + (members.end - 1) / share + 1,
+                mask,
+                members,
+                out: &out,
+            };
+            self.isa.dispatch(group);
         });
     }
 
-    fn check(&self, q: &[f32], k: &[f32], v: &[f32], blocked: Option<&[bool]>, out: &[f32]) {
-        let Self { heads, kv_heads, dim, capacity, alive, rows, .. } = *self;
-        assert!(kv_heads > 0 && heads % kv_heads == 0, "heads: expected a multiple of {kv_heads}, found {heads}");
+    fn check(&self, queries: &Queries<'_>, out: &[f32]) {
+        let Self { batch, kv_heads, dim, capacity, .. } = *self;
+        let Queries { rows, heads, alive, .. } = *queries;
+        assert!(
+            kv_heads > 0 && heads.is_multiple_of(kv_heads),
+            "heads: expected a multiple of {kv_heads}, found {heads}"
+        );
         assert!(alive <= capacity, "alive: expected at most the capacity {capacity}, found {alive}");
-        assert_eq!(q.len(), heads * rows * dim, "q: expected [{heads}, {rows}, {dim}]");
-        assert_eq!(out.len(), q.len(), "out: expected [{heads}, {rows}, {dim}]");
-        assert_eq!(k.len(), kv_heads * capacity * dim, "k: expected [{kv_heads}, {capacity}, {dim}]");
-        assert_eq!(v.len(), k.len(), "v: expected [{kv_heads}, {capacity}, {dim}]");
-        if let Some(blocked) = blocked {
-            assert_eq!(blocked.len(), rows * alive, "blocked: expected [{rows}, {alive}]");
+        assert_eq!(queries.q.len(), batch * rows * heads * dim, "q: expected [{batch}, {rows}, {heads}, {dim}]");
+        assert_eq!(out.len(), queries.q.len(), "out: expected [{batch}, {rows}, {heads}, {dim}]");
+        if let Some(blocked) = queries.blocked {
+            let fits = [1, batch].iter().any(|masks| blocked.len() == masks * rows * alive);
+            assert!(fits, "blocked: expected [{batch} or 1, {rows}, {alive}], found {} flags", blocked.len());
         }
-    }
-
-    /// All heads' keys and values in tiles.
-    fn pack(&self, tiles: Tiles, k: &[f32], v: &[f32]) -> Vec<f32> {
-        let mut packed = vec![0.0; self.kv_heads * tiles.len()];
-        if self.alive > 0 {
-            let queue = Mutex::new(packed.chunks_mut(tiles.len()).enumerate());
-            pool::for_each(self.kv_heads, &|_| {
-                let Some((head, kv)) = queue.lock().ok().and_then(|mut queue| queue.next()) else { return };
-                let (keys, values) = kv.split_at_mut(tiles.keys_len());
-                let used = head * self.capacity * self.dim..(head * self.capacity + self.alive) * self.dim;
-                tiles.pack_keys(&k[used.clone()], keys);
-                tiles.pack_values(&v[used], values);
-            });
-        }
-        packed
     }
 }
 
-/// How one head's keys and values are laid out, `width` columns together.
+/// Memory of the results, written to by several threads, each in its own places.
+struct Scattered(*mut f32);
+
+// SAFETY: every task writes the vectors of its own members only.
+unsafe impl Sync for Scattered {}
+
+/// Where in queries and results the vectors of a head's members lie. Member `m` is row `m / share`, head `m % share` of those
+/// that share keys.
 #[derive(Clone, Copy)]
-struct Tiles {
-    width: usize,
-    alive: usize,
-    dim: usize,
+struct Places {
+    first: usize,
+    heads: usize,
+    share: usize,
 }
 
-impl Tiles {
-    fn keys_len(self) -> usize {
-        self.alive.next_multiple_of(self.width) * self.dim
-    }
-
-    fn len(self) -> usize {
-        self.keys_len() + self.dim.next_multiple_of(self.width) * self.alive
-    }
-
-    /// `[alive, dim]` to `[tiles of keys, dim, width]`.
-    fn pack_keys(self, k: &[f32], keys: &mut [f32]) {
-        let tiles = keys.chunks_exact_mut(self.dim * self.width);
-        for (k, tile) in k.chunks(self.width * self.dim).zip(tiles) {
-            for (key, k) in k.chunks_exact(self.dim).enumerate() {
-                for (value, k) in tile[key..].iter_mut().step_by(self.width).zip(k) {
-                    *value = *k;
-                }
-            }
-        }
-    }
-
-    /// `[alive, dim]` to `[tiles of the dimension, alive, width]`.
-    fn pack_values(self, v: &[f32], values: &mut [f32]) {
-        for (t, tile) in values.chunks_exact_mut(self.alive * self.width).enumerate() {
-            let columns = t * self.width..self.dim.min((t + 1) * self.width);
-            for (v, value) in v.chunks_exact(self.dim).zip(tile.chunks_exact_mut(self.width)) {
-                value[..columns.len()].copy_from_slice(&v[columns.clone()]);
-            }
-        }
+impl Places {
+    fn of(self, member: usize, dim: usize) -> Range<usize> {
+        let start = self.first + (member / self.share * self.heads + member % self.share) * dim;
+        start..start + dim
     }
 }
 
-/// One head's work for a group of rows.
+/// One key head's work for a group of members.
 struct Group<'a> {
-    tiles: Tiles,
-    keys: &'a [f32],
-    values: &'a [f32],
-    /// `[rows, dim]`.
-    q: &'a [f32],
-    rows: usize,
-    scale: f32,
-    /// `[rows, alive]`.
-    blocked: Option<&'a [bool]>,
-    /// `[rows, dim]`.
-    out: &'a mut [f32],
+    kv: &'a PackedKv,
+    /// Of the cache.
+    head: usize,
+    queries: &'a Queries<'a>,
+    places: Places,
+    visible: &'a Visible,
+    /// Rows of `visible` that the members belong to.
+    rows: Range<usize>,
+    /// Row of `visible` that member 0 belongs to.
+    mask: usize,
+    members: Range<usize>,
+    out: &'a Scattered,
 }
 
 impl WithSimd for Group<'_> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(mut self, simd: S) {
-        let stride = self.tiles.alive.next_multiple_of(self.tiles.width);
+    fn with_simd<S: Simd>(self, simd: S) {
+        let stride = self.visible.end(self.rows.clone()).next_multiple_of(self.kv.width);
+        let common = self.visible.common(self.rows.clone());
         let mut weights = self.scores(simd, stride);
-        let common = self.seen_by_all();
-        for (row, weights) in weights.chunks_exact_mut(stride.max(1)).enumerate() {
-            self.softmax(simd, row, common, weights);
+        for (index, weights) in weights.chunks_exact_mut(stride.max(1)).enumerate() {
+            self.softmax(simd, index, &common, weights);
         }
-        let together = self.together(stride, common, &weights);
-        let totals = self.totals(stride, common, &weights, &together);
-        self.weigh(simd, stride, common, &weights, &together, &totals);
+        let together = self.together(stride, &common, &weights);
+        let totals = self.totals(stride, &common, &weights, &together);
+        self.weigh(simd, stride, &common, &weights, &together, &totals);
     }
 }
 
 impl Group<'_> {
-    /// Scaled scores, `[rows, stride]`.
+    fn len(&self) -> usize {
+        self.members.len()
+    }
+
+    /// Scaled scores, `[members, stride]`.
     #[inline(always)]
     fn scores<S: Simd>(&self, simd: S, stride: usize) -> Vec<f32> {
-        let Tiles { width, dim, .. } = self.tiles;
-        let mut q = vec![0.0; self.q.len()];
-        transpose(self.q, dim, &mut q);
-        q.iter_mut().for_each(|q| *q *= self.scale);
-        let mut scores = vec![0.0; self.rows * stride];
-        for (t, tile) in self.keys.chunks_exact(width * dim).enumerate() {
-            let mut sums = [0.0; MOST_ROWS * crate::tile::MOST_COLUMNS];
-            let sums = &mut sums[..self.rows * width];
-            group_of::<S, 2>(simd, self.rows, &q, bytemuck::cast_slice(tile), sums, Ahead::nothing());
+        let (width, dim, len) = (self.kv.width, self.kv.dim, self.len());
+        let mut q = vec![0.0; len * dim];
+        for (index, member) in self.members.clone().enumerate() {
+            let own = &self.queries.q[self.places.of(member, dim)];
+            for (slot, value) in q[index..].iter_mut().step_by(len).zip(own) {
+                *slot = *value * self.queries.scale;
+            }
+        }
+        let mut scores = vec![0.0; len * stride];
+        let tiles = self.kv.keys(self.head).chunks_exact(width * dim).take(stride / width);
+        for (t, tile) in tiles.enumerate() {
+            let mut sums = [0.0; MOST_ROWS * MOST_COLUMNS];
+            let sums = &mut sums[..len * width];
+            group_of::<S, 2>(simd, len, &q, bytemuck::cast_slice(tile), sums, Ahead::nothing());
             for (scores, sums) in scores.chunks_exact_mut(stride).zip(sums.chunks_exact(width)) {
                 scores[t * width..(t + 1) * width].copy_from_slice(sums);
             }
@@ -212,66 +182,55 @@ impl Group<'_> {
         scores
     }
 
-    /// How many keys, from the first on, every row sees.
-    fn seen_by_all(&self) -> usize {
-        let first_blocked = |row: &[bool]| row.iter().position(|b| *b).unwrap_or(row.len());
-        let rows = self.blocked.unwrap_or_default().chunks_exact(self.tiles.alive.max(1));
-        rows.map(first_blocked).min().unwrap_or(self.tiles.alive)
+    /// The runs of keys that a member sees beyond those in `common`.
+    fn runs(&self, index: usize, common: &Range<usize>) -> impl Iterator<Item = Range<usize>> + use<'_> {
+        let row = self.mask + (self.members.start + index) / self.places.share;
+        let end = common.end;
+        self.visible.of(row).iter().map(move |run| run.start.max(end)..run.end).filter(|run| !run.is_empty())
     }
 
-    /// The runs of keys from `from` on that `row` sees.
-    fn runs(&self, row: usize, from: usize) -> impl Iterator<Item = std::ops::Range<usize>> {
-        let alive = self.tiles.alive;
-        let blocked = self.blocked.map(|b| &b[row * alive..(row + 1) * alive]);
-        let mut at = from;
-        std::iter::from_fn(move || {
-            let is_blocked = |key: &usize| blocked.is_some_and(|b| b[*key]);
-            let start = (at..alive).find(|key| !is_blocked(key))?;
-            at = (start..alive).find(is_blocked).unwrap_or(alive);
-            Some(start..at)
-        })
-    }
-
-    /// Scores of a row to `exp(score - largest)`; blocked places hold anything afterwards.
+    /// Scores of a member to `exp(score - largest)`; blocked places hold anything afterwards.
     #[inline(always)]
-    fn softmax<S: Simd>(&self, simd: S, row: usize, common: usize, scores: &mut [f32]) {
-        let (vectors, rest) = S::as_simd_f32s(&scores[..common]);
+    fn softmax<S: Simd>(&self, simd: S, index: usize, common: &Range<usize>, scores: &mut [f32]) {
+        let (vectors, rest) = S::as_simd_f32s(&scores[common.clone()]);
         let mut largest = simd.splat_f32s(f32::NEG_INFINITY);
         for scores in vectors {
             largest = simd.max_f32s(largest, *scores);
         }
         let largest = simd.reduce_max_f32s(largest);
         let largest = rest.iter().fold(largest, |a, b| a.max(*b));
-        let largest = self.runs(row, common).fold(largest, |a, run| scores[run].iter().fold(a, |a, b| a.max(*b)));
+        let largest = self.runs(index, common).fold(largest, |a, run| scores[run].iter().fold(a, |a, b| a.max(*b)));
         let largest = simd.splat_f32s(largest);
         for scores in S::as_mut_simd_f32s(scores).0 {
             *scores = exp(simd, simd.sub_f32s(*scores, largest));
         }
     }
 
-    /// The weights of the keys that all see, `[common, rows]`.
-    fn together(&self, stride: usize, common: usize, weights: &[f32]) -> Vec<f32> {
-        let mut together = vec![0.0; common * self.rows];
-        for (row, weights) in weights.chunks_exact(stride.max(1)).enumerate() {
-            for (slot, weight) in together.iter_mut().skip(row).step_by(self.rows).zip(&weights[..common]) {
+    /// The weights of the keys that all see, `[common, members]`.
+    fn together(&self, stride: usize, common: &Range<usize>, weights: &[f32]) -> Vec<f32> {
+        let len = self.len();
+        let mut together = vec![0.0; common.len() * len];
+        for (index, weights) in weights.chunks_exact(stride.max(1)).enumerate() {
+            for (slot, weight) in together.iter_mut().skip(index).step_by(len).zip(&weights[common.clone()]) {
                 *slot = *weight;
             }
         }
         together
     }
 
-    /// Each row's sum of weights, key after key; the rows side by side, since one sum alone waits for each addition.
+    /// Each member's sum of weights, key after key; the members side by side, since one sum alone waits for each addition.
     #[inline(always)]
-    fn totals(&self, stride: usize, common: usize, weights: &[f32], together: &[f32]) -> [f32; MOST_ROWS] {
+    fn totals(&self, stride: usize, common: &Range<usize>, weights: &[f32], together: &[f32]) -> [f32; MOST_ROWS] {
+        let len = self.len();
         let mut totals = [0.0; MOST_ROWS];
-        for weights in together.chunks_exact(self.rows) {
+        for weights in together.chunks_exact(len) {
             for (total, weight) in totals.iter_mut().zip(weights) {
                 *total += weight;
             }
         }
-        for (row, total) in totals[..self.rows].iter_mut().enumerate() {
-            for run in self.runs(row, common) {
-                for weight in &weights[row * stride..][run] {
+        for (index, total) in totals[..len].iter_mut().enumerate() {
+            for run in self.runs(index, common) {
+                for weight in &weights[index * stride..][run] {
                     *total += weight;
                 }
             }
@@ -282,43 +241,38 @@ impl Group<'_> {
     /// Weighted means of the values.
     #[inline(always)]
     fn weigh<S: Simd>(
-        &mut self,
+        &self,
         simd: S,
         stride: usize,
-        common: usize,
+        common: &Range<usize>,
         weights: &[f32],
         together: &[f32],
         totals: &[f32; MOST_ROWS],
     ) {
-        let Tiles { width, alive, dim } = self.tiles;
-        for t in 0..dim.div_ceil(width) {
-            let values: &[u32] = bytemuck::cast_slice(&self.values[t * alive * width..(t + 1) * alive * width]);
-            let mut sums = [0.0; MOST_ROWS * crate::tile::MOST_COLUMNS];
-            let sums = &mut sums[..self.rows * width];
-            group_of::<S, 2>(simd, self.rows, together, &values[..common * width], sums, Ahead::nothing());
-            for (row, sums) in sums.chunks_exact_mut(width).enumerate() {
-                for run in self.runs(row, common) {
-                    let weights = &weights[row * stride..][run.clone()];
+        let (width, dim, capacity) = (self.kv.width, self.kv.dim, self.kv.capacity);
+        let tiles = self.kv.values(self.head).chunks_exact(capacity * width);
+        for (t, tile) in tiles.enumerate() {
+            let values: &[u32] = bytemuck::cast_slice(tile);
+            let mut sums = [0.0; MOST_ROWS * MOST_COLUMNS];
+            let sums = &mut sums[..self.len() * width];
+            let seen = &values[common.start * width..common.end * width];
+            group_of::<S, 2>(simd, self.len(), together, seen, sums, Ahead::nothing());
+            for (index, sums) in sums.chunks_exact_mut(width).enumerate() {
+                for run in self.runs(index, common) {
+                    let weights = &weights[index * stride..][run.clone()];
                     let values = &values[run.start * width..run.end * width];
                     group_of::<S, 2>(simd, 1, weights, values, sums, Ahead::nothing());
                 }
                 let columns = t * width..dim.min((t + 1) * width);
-                let out = &mut self.out[row * dim..(row + 1) * dim][columns];
+                let own = self.places.of(self.members.start + index, dim);
+                // SAFETY: the checked lengths make the span lie inside; no other task has this member.
+                let out =
+                    unsafe { std::slice::from_raw_parts_mut(self.out.0.add(own.start + columns.start), columns.len()) };
                 for (out, sum) in out.iter_mut().zip(sums) {
                     // The total of a row that sees something is at least 1, its largest weight.
-                    *out = if totals[row] > 0.0 { *sum / totals[row] } else { 0.0 };
+                    *out = if totals[index] > 0.0 { *sum / totals[index] } else { 0.0 };
                 }
             }
-        }
-    }
-}
-
-/// `[rows, width]` to `[width, rows]`.
-fn transpose(x: &[f32], width: usize, out: &mut [f32]) {
-    let rows = x.len() / width;
-    for (row, x) in x.chunks_exact(width).enumerate() {
-        for (out, x) in out[row..].iter_mut().step_by(rows).zip(x) {
-            *out = *x;
         }
     }
 }

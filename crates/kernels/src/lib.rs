@@ -5,7 +5,8 @@
 //! not get there. This crate does it for Burn's `flex` backend:
 //!
 //! - [`PackedLinear`]: a linear layer whose weights are packed once, at load, in the order in which they are read.
-//! - [`attend`] and [`Attention`]: attention of few query rows over a KV cache, with any mask.
+//! - [`PackedKv`] and [`attend`]: a KV cache laid out for reading, and attention of few query rows over it, with any mask.
+//! - [`norm`], [`gated`], [`log_softmax`], [`argmax`]: what lies between the products, each in one go.
 //!
 //! For training there are [`matmul`], a product with gradients on the same inner loop, and [`log_sum_exp`].
 //!
@@ -20,20 +21,25 @@ mod bandwidth;
 mod differentiable;
 mod exp;
 mod isa;
+mod kv;
 mod linear;
 mod log_sum_exp;
 mod pages;
 mod pool;
 mod product;
 mod rows;
+mod rowwise;
 mod tensor;
 mod tile;
+mod visible;
 
-pub use attention::Attention;
+pub use attention::Queries;
 pub use bandwidth::ReadBandwidth;
 pub use differentiable::matmul;
 pub use isa::Isa;
+pub use kv::PackedKv;
 pub use linear::{PackedLinear, Storage};
 pub use log_sum_exp::log_sum_exp;
 pub use pool::threads;
-pub use tensor::attend;
+pub use rowwise::{argmax, log_softmax, rms_norm, rotate, swiglu};
+pub use tensor::{Projected, argmax_rows, attend, gated, norm};

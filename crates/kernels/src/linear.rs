@@ -136,39 +136,70 @@ impl PackedLinear {
     /// # Panics
     /// If a length does not fit.
     pub fn matmul(&self, x: &[f32], rows: usize, y: &mut [f32]) {
-        assert_eq!(x.len(), rows * self.inputs, "x: expected {rows} rows of {}", self.inputs);
-        assert_eq!(y.len(), rows * self.outputs, "y: expected {rows} rows of {}", self.outputs);
+        Self::matmul_all([self], x, rows, [y]);
+    }
+
+    /// [`matmul`](Self::matmul) of several layers that read the same rows, which are laid out and handed to the cores once.
+    ///
+    /// # Panics
+    /// If a length does not fit, or the layers take different rows or were packed for different instructions.
+    pub fn matmul_all<const N: usize>(layers: [&Self; N], x: &[f32], rows: usize, ys: [&mut [f32]; N]) {
+        let Some(first) = layers.first() else { return };
+        let (inputs, width) = (first.inputs, first.width);
+        assert_eq!(x.len(), rows * inputs, "x: expected {rows} rows of {inputs}");
+        for (layer, y) in layers.iter().zip(&ys) {
+            assert!(
+                layer.inputs == inputs && layer.width == width,
+                "layers: expected all of {inputs} inputs and one kind"
+            );
+            assert_eq!(y.len(), rows * layer.outputs, "y: expected {rows} rows of {}", layer.outputs);
+        }
         if x.is_empty() {
             // No row, or rows of nothing: the bias is all there is.
-            y.chunks_exact_mut(self.outputs.max(1)).for_each(|y| y.copy_from_slice(&self.bias[..self.outputs]));
+            for (layer, y) in layers.iter().zip(ys) {
+                y.chunks_exact_mut(layer.outputs.max(1)).for_each(|y| y.copy_from_slice(&layer.bias[..layer.outputs]));
+            }
             return;
         }
-        if self.outputs == 0 {
-            return;
-        }
-        let block = rows_per_block(self.inputs);
-        for (x, y) in x.chunks(block * self.inputs).zip(y.chunks_mut(block * self.outputs)) {
+        let mut ys = ys.into_iter();
+        let outputs = layers.map(|layer| {
+            let y = ys.next().expect("one for each layer");
+            Output { layer, columns: Columns::new(y, rows, layer.outputs) }
+        });
+        let block = rows_per_block(inputs);
+        for start in (0..rows).step_by(block) {
+            let rows = start..(start + block).min(rows);
             // Taken out for the time of the call, so that a task that calls this layer again finds an empty one.
             let mut scratch = SCRATCH.take();
-            let rows =
-                PackedRows::new(x, x.len() / self.inputs, self.inputs, group_limit(self.isa.shape().1), &mut scratch);
-            self.block(&rows, y);
+            let values = &x[rows.start * inputs..rows.end * inputs];
+            let packed = PackedRows::new(values, rows.len(), inputs, group_limit(first.isa.shape().1), &mut scratch);
+            Self::block(&outputs, start, &packed);
             SCRATCH.set(scratch);
         }
     }
 
-    /// All tiles for one block of rows. A task is a run of neighbouring tiles, so that what is fetched ahead is used.
-    fn block(&self, rows: &PackedRows<'_>, y: &mut [f32]) {
-        let tiles = self.outputs.div_ceil(self.width);
+    /// All tiles of all layers for one block of rows, of which `start` is the first. A task is a run of neighbouring tiles, so
+    /// that what is fetched ahead is used.
+    fn block<const N: usize>(outputs: &[Output<'_>; N], start: usize, rows: &PackedRows<'_>) {
+        let tiles: usize = outputs.iter().map(Output::tiles).sum();
+        if tiles == 0 {
+            return;
+        }
         let run = tiles.div_ceil(pool::threads() * TASKS_PER_THREAD);
-        let columns = Columns::new(y, rows.rows(), self.outputs);
         pool::for_each(tiles.div_ceil(run), &|task| {
             let mut sums = [0.0; MOST_BLOCK * MOST_COLUMNS];
-            let sums = &mut sums[..rows.rows() * self.width];
-            for tile in task * run..((task + 1) * run).min(tiles) {
-                self.tile(tile, rows, sums);
+            for index in task * run..((task + 1) * run).min(tiles) {
+                let mut tile = index;
+                let mut which = 0;
+                while tile >= outputs[which].tiles() {
+                    tile -= outputs[which].tiles();
+                    which += 1;
+                }
+                let layer = outputs[which].layer;
+                let sums = &mut sums[..rows.rows() * layer.width];
+                layer.tile(tile, rows, sums);
                 // SAFETY: each tile has its own columns, and each tile is in one task.
-                unsafe { columns.write(tile * self.width, sums, self.width) };
+                unsafe { outputs[which].columns.write(start, tile * layer.width, sums, layer.width) };
             }
         });
     }
@@ -215,6 +246,18 @@ fn words_per_input(storage: Storage, width: usize) -> usize {
     }
 }
 
+/// A layer and where its result goes.
+struct Output<'a> {
+    layer: &'a PackedLinear,
+    columns: Columns<'a>,
+}
+
+impl Output<'_> {
+    fn tiles(&self) -> usize {
+        self.layer.outputs.div_ceil(self.layer.width)
+    }
+}
+
 /// The result's memory, written to by several threads, each in its own columns.
 pub(crate) struct Columns<'a> {
     start: *mut f32,
@@ -233,13 +276,14 @@ impl<'a> Columns<'a> {
         Self { start: result.as_mut_ptr(), rows, stride, result: PhantomData }
     }
 
-    /// Writes `values` (`[rows, width]`) to the columns from `first` on; columns past the last are dropped.
+    /// Writes `values` (`[some rows, width]`) to the rows from `row` and the columns from `first` on; columns past the last are
+    /// dropped.
     ///
     /// # Safety
     /// No other thread touches these columns at the same time.
-    pub(crate) unsafe fn write(&self, first: usize, values: &[f32], width: usize) {
+    pub(crate) unsafe fn write(&self, row: usize, first: usize, values: &[f32], width: usize) {
         let count = width.min(self.stride - first);
-        for (row, values) in values.chunks_exact(width).take(self.rows).enumerate() {
+        for (row, values) in (row..self.rows).zip(values.chunks_exact(width)) {
             // SAFETY: row < rows and first + count <= stride, so the span lies inside the result; the caller has it alone.
             let target = unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.stride + first), count) };
             target.copy_from_slice(&values[..count]);

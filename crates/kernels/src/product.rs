@@ -118,7 +118,7 @@ pub fn multiply(a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32]) {
             let words = bytemuck::cast_slice(&words);
             isa.dispatch(Tile { storage: Storage::F32, words, inputs, rows: &rows, sums: &mut sums });
             // SAFETY: each tile has its own columns, and each tile is in one task.
-            unsafe { columns.write(tile * width, &sums, width) };
+            unsafe { columns.write(0, tile * width, &sums, width) };
         }
     });
 }

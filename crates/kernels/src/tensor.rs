@@ -1,10 +1,13 @@
 //! The kernels on Burn tensors.
 
+use std::ops::Range;
+
 use burn::backend::flex::{FlexTensor, Layout};
 use burn::backend::{Bytes, Flex};
-use burn::tensor::{Bool, DType, Device, Shape, Tensor, TensorData};
+use burn::tensor::{Bool, BoolStore, DType, Device, Shape, Tensor, TensorData};
 
-use crate::{Attention, PackedLinear, Storage};
+use crate::rowwise::{argmax, rms_norm, rotate, swiglu};
+use crate::{PackedKv, PackedLinear, Queries, Storage};
 
 impl PackedLinear {
     /// Packs a layer in Burn's layout, which it takes from the caller.
@@ -40,48 +43,154 @@ impl PackedLinear {
     /// # Panics
     /// If `x`'s last axis is not `inputs` long.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        let mut dims = x.dims();
-        assert_eq!(dims[D - 1], self.inputs(), "x: expected rows of {} values", self.inputs());
-        dims[D - 1] = self.outputs();
-        let rows = dims[..D - 1].iter().product();
+        let [y] = Self::forward_all([self], x);
+        y
+    }
+
+    /// [`forward`](Self::forward) of several layers that read the same rows.
+    ///
+    /// # Panics
+    /// If `x`'s last axis does not fit, or as [`PackedLinear::matmul_all`].
+    pub fn forward_all<const D: usize, const N: usize>(layers: [&Self; N], x: Tensor<D>) -> [Tensor<D>; N] {
+        let dims = x.dims();
         let device = x.device();
+        for layer in layers {
+            assert_eq!(dims[D - 1], layer.inputs(), "x: expected rows of {} values", layer.inputs());
+        }
+        let rows = dims[..D - 1].iter().product();
         let x = Values::of(x);
-        let mut y = vec![0.0; rows * self.outputs()];
-        self.matmul(x.as_slice(), rows, &mut y);
-        x.answer(y, dims, &device)
+        let mut ys = layers.map(|layer| vec![0.0; rows * layer.outputs()]);
+        Self::matmul_all(layers, x.as_slice(), rows, ys.each_mut().map(Vec::as_mut_slice));
+        let mut layers = layers.iter();
+        ys.map(|y| {
+            let mut dims = dims;
+            dims[D - 1] = layers.next().map_or(0, |layer| layer.outputs());
+            x.answer(y, dims, &device)
+        })
     }
 }
 
-/// Attention of few query rows over a KV cache, see [`Attention::attend`]: batch-invariant, and blocked keys leave no trace.
+/// What an attention layer's projections give for new rows.
+#[derive(Clone, Debug)]
+pub struct Projected {
+    /// `[batch, rows, heads * dim]`.
+    pub q: Tensor<3>,
+    /// `[batch, rows, kv_heads * dim]`.
+    pub k: Tensor<3>,
+    /// `[batch, rows, kv_heads * dim]`.
+    pub v: Tensor<3>,
+}
+
+/// Rotates new rows, writes them to the places of `kv` from `at` on, and lets them attend, see [`PackedKv::attend`]:
+/// batch-invariant, and blocked keys leave no trace. Scores are scaled by `1 / sqrt(dim)`.
 ///
-/// On the `flex` device the cache is read in place if it is contiguous: pass the whole of it, not the part in use. Tensors of
-/// another device are copied to this machine's memory.
+/// On the `flex` device nothing is copied but the rows; tensors of another device are brought to this machine's memory.
 ///
 /// # Shapes
-/// - q: `[heads, rows, dim]`
-/// - k, v: `[kv_heads, capacity, dim]`, of which the first `alive` places are in use
-/// - blocked: `[rows, alive]`, true where a row must not look
-/// - output: `[heads, rows, dim]`, `f32`
+/// - angles: cos and sin, `[batch or 1, 1, rows, dim]`
+/// - blocked: `[batch or 1, 1, rows, at + rows]`, true where a row must not look
+/// - output: `[batch, rows, heads * dim]`, `f32`
 ///
 /// # Panics
 /// If the shapes do not fit each other.
 pub fn attend(
-    q: Tensor<3>,
-    k: Tensor<3>,
-    v: Tensor<3>,
-    alive: usize,
-    blocked: Option<Tensor<2, Bool>>,
-    scale: f32,
+    kv: &mut PackedKv,
+    at: usize,
+    new: Projected,
+    angles: &(Tensor<4>, Tensor<4>),
+    blocked: Option<Tensor<4, Bool>>,
 ) -> Tensor<3> {
-    let dims @ [heads, rows, dim] = q.dims();
-    let [kv_heads, capacity, _] = k.dims();
-    let device = q.device();
-    let [q, k, v] = [q, k, v].map(Values::of);
-    let blocked: Option<Vec<bool>> = blocked.map(|b| b.into_data().iter::<bool>().collect());
-    let mut out = vec![0.0; heads * rows * dim];
-    let shape = Attention { heads, kv_heads, dim, capacity, alive, rows, scale };
-    shape.attend(q.as_slice(), k.as_slice(), v.as_slice(), blocked.as_deref(), &mut out);
+    let dims @ [_, rows, width] = new.q.dims();
+    let device = new.q.device();
+    let (dim, kv_heads) = (kv.dim, kv.kv_heads);
+    let [cos, sin] = [&angles.0, &angles.1].map(|angle| Values::of(angle.clone()));
+    let [q, k, v] = [new.q, new.k, new.v].map(Values::of);
+    let mut turned_k = k.as_slice().to_vec();
+    rotate(&mut turned_k, kv_heads, dim, cos.as_slice(), sin.as_slice());
+    kv.write(at, rows, &turned_k, v.as_slice());
+    let mut turned_q = q.as_slice().to_vec();
+    rotate(&mut turned_q, width / dim, dim, cos.as_slice(), sin.as_slice());
+    let blocked = blocked.map(Flags::of);
+    let mut out = vec![0.0; turned_q.len()];
+    let queries = Queries {
+        q: &turned_q,
+        rows,
+        heads: width / dim,
+        alive: at + rows,
+        blocked: blocked.as_ref().map(Flags::as_slice),
+        scale: (dim as f32).sqrt().recip(),
+    };
+    kv.attend(queries, &mut out);
     q.answer(out, dims, &device)
+}
+
+/// [`rms_norm`](crate::rms_norm) along the last axis; copies as [`PackedLinear::forward`] does, and has no gradients.
+///
+/// # Shapes
+/// - x, output: `[.., width]`
+/// - gamma: `[width]`
+///
+/// # Panics
+/// If the shapes do not fit each other.
+pub fn norm<const D: usize>(x: Tensor<D>, gamma: Tensor<1>, epsilon: f64) -> Tensor<D> {
+    let (dims, device) = (x.dims(), x.device());
+    let (x, gamma) = (Values::of(x), Values::of(gamma));
+    let mut out = vec![0.0; x.as_slice().len()];
+    rms_norm(x.as_slice(), gamma.as_slice(), epsilon as f32, &mut out);
+    x.answer(out, dims, &device)
+}
+
+/// [`swiglu`](crate::swiglu) on tensors of one shape; copies as [`PackedLinear::forward`] does, and has no gradients.
+///
+/// # Panics
+/// If the shapes differ.
+pub fn gated<const D: usize>(gate: Tensor<D>, up: Tensor<D>) -> Tensor<D> {
+    let (dims, device) = (gate.dims(), gate.device());
+    let (gate, up) = (Values::of(gate), Values::of(up));
+    let mut out = gate.as_slice().to_vec();
+    swiglu(&mut out, up.as_slice());
+    gate.answer(out, dims, &device)
+}
+
+/// The place of each row's largest value, the first of equals: [`argmax`](crate::argmax) on the `flex` device, Burn's own on
+/// others, so that one number per row is brought to the host.
+///
+/// # Shapes
+/// - rows: `[rows, width]`
+pub fn argmax_rows(rows: Tensor<2>) -> Vec<usize> {
+    let [count, width] = rows.dims();
+    match rows.clone().try_into_primitive::<Flex>() {
+        Ok(_) if count * width > 0 => argmax(Values::of(rows).as_slice(), width),
+        _ => rows.argmax(1).into_data().iter::<i64>().map(|place| place as usize).collect(),
+    }
+}
+
+/// A tensor's flags in this machine's memory, a byte each.
+enum Flags {
+    /// A contiguous tensor of the `flex` device, read in place.
+    Here(FlexTensor, Range<usize>),
+    /// Any other tensor's.
+    Copied(Vec<u8>),
+}
+
+impl Flags {
+    fn of<const D: usize>(tensor: Tensor<D, Bool>) -> Self {
+        if let Ok(here) = tensor.clone().try_into_primitive::<Flex>()
+            && let Some((start, end)) = here.layout().contiguous_offsets()
+            && here.bytes().len() >= end
+            && matches!(here.dtype(), DType::Bool(BoolStore::Native | BoolStore::U8))
+        {
+            return Self::Here(here, start..end);
+        }
+        Self::Copied(tensor.into_data().iter::<bool>().map(u8::from).collect())
+    }
+
+    fn as_slice(&self) -> &[u8] {
+        match self {
+            Self::Here(tensor, span) => &tensor.bytes()[span.clone()],
+            Self::Copied(flags) => flags,
+        }
+    }
 }
 
 /// A tensor's `f32` values in this machine's memory.

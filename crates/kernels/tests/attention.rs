@@ -2,7 +2,7 @@
 
 use burn::tensor::{Bool, Device, Tensor, TensorData};
 use proptest::prelude::*;
-use sightdraft_kernels::{Attention, Isa, attend};
+use sightdraft_kernels::{Isa, PackedKv, Projected, Queries, attend};
 
 /// Values in -2..2, the same for the same seed.
 fn noise(len: usize, seed: u32) -> Vec<f32> {
@@ -29,27 +29,44 @@ fn reference(q: &[f32], k: &[f32], v: &[f32], sees: &[usize], scale: f32) -> Vec
 }
 
 /// Keys `0..prefix` for all, the others by chance.
-fn mask(rows: usize, alive: usize, prefix: usize, seed: u32) -> Vec<bool> {
+fn mask(rows: usize, alive: usize, prefix: usize, seed: u32) -> Vec<u8> {
     let chance = noise(rows * alive, seed);
-    (0..rows * alive).map(|i| i % alive >= prefix && chance[i] < 0.0).collect()
+    (0..rows * alive).map(|i| u8::from(i % alive >= prefix && chance[i] < 0.0)).collect()
 }
 
-fn run(shape: Attention, isa: Isa, q: &[f32], k: &[f32], v: &[f32], blocked: Option<&[bool]>) -> Vec<f32> {
-    let mut out = vec![f32::NAN; q.len()];
-    shape.attend_with(isa, q, k, v, blocked, &mut out);
-    out
+/// Attention of some query rows of every head over a cache with spare room.
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    heads: usize,
+    kv_heads: usize,
+    dim: usize,
+    alive: usize,
+    rows: usize,
+}
+
+impl Case {
+    /// `q`, the result: `[rows, heads, dim]`; `k`, `v`: `[alive, kv_heads, dim]`.
+    fn run(self, isa: Isa, q: &[f32], k: &[f32], v: &[f32], blocked: Option<&[u8]>) -> Vec<f32> {
+        let Self { heads, kv_heads, dim, alive, rows } = self;
+        let mut kv = PackedKv::new_for(isa, 1, kv_heads, dim);
+        // What truncated places hold must not matter.
+        let junk = vec![f32::NAN; (alive + 3) * kv_heads * dim];
+        kv.write(0, alive + 3, &junk, &junk);
+        kv.write(0, alive, k, v);
+        let mut out = vec![f32::NAN; q.len()];
+        kv.attend(Queries { q, rows, heads, alive, blocked, scale: (dim as f32).sqrt().recip() }, &mut out);
+        out
+    }
 }
 
 fn same_bits(a: &[f32], b: &[f32]) -> bool {
     a.len() == b.len() && a.iter().zip(b).all(|(a, b)| a.to_bits() == b.to_bits())
 }
 
-fn shapes() -> impl Strategy<Value = (Attention, usize)> {
-    (1usize..4, 1usize..4, 1usize..80, 1usize..90, 0usize..20, 1usize..30, 0usize..90).prop_map(
-        |(kv_heads, share, dim, alive, spare, rows, prefix)| {
-            let heads = kv_heads * share;
-            let scale = 1.0 / (dim as f32).sqrt();
-            (Attention { heads, kv_heads, dim, capacity: alive + spare, alive, rows, scale }, prefix.min(alive))
+fn cases() -> impl Strategy<Value = (Case, usize)> {
+    (1usize..4, 1usize..4, 1usize..80, 1usize..90, 1usize..30, 0usize..90).prop_map(
+        |(kv_heads, share, dim, alive, rows, prefix)| {
+            (Case { heads: kv_heads * share, kv_heads, dim, alive, rows }, prefix.min(alive))
         },
     )
 }
@@ -58,22 +75,20 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 48, rng_seed: proptest::test_runner::RngSeed::Fixed(7), ..Default::default() })]
 
     #[test]
-    fn results_are_right((shape, prefix) in shapes(), seed in any::<u32>()) {
-        let Attention { heads, kv_heads, dim, capacity, alive, rows, scale } = shape;
+    fn results_are_right((case, prefix) in cases(), seed in any::<u32>()) {
+        let Case { heads, kv_heads, dim, alive, rows } = case;
         let q = noise(heads * rows * dim, seed);
-        let [mut k, mut v] = [1, 2].map(|s| noise(kv_heads * capacity * dim, seed ^ s));
-        // Places past the last in use hold what was never written.
-        for cache in [&mut k, &mut v] {
-            cache.chunks_mut(capacity * dim).for_each(|head| head[alive * dim..].fill(f32::NAN));
-        }
+        let [k, v] = [1, 2].map(|s| noise(kv_heads * alive * dim, seed ^ s));
         let blocked = mask(rows, alive, prefix, seed ^ 3);
         for isa in Isa::available() {
-            let out = run(shape, isa, &q, &k, &v, Some(&blocked));
+            let out = case.run(isa, &q, &k, &v, Some(&blocked));
             for (i, out) in out.chunks(dim).enumerate() {
-                let (head, row) = (i / rows, i % rows);
-                let sees: Vec<usize> = (0..alive).filter(|key| !blocked[row * alive + key]).collect();
-                let start = head / (heads / kv_heads) * capacity * dim;
-                let expected = reference(&q[i * dim..(i + 1) * dim], &k[start..], &v[start..], &sees, scale);
+                let (row, head) = (i / heads, i % heads);
+                let sees: Vec<usize> = (0..alive).filter(|key| blocked[row * alive + key] == 0).collect();
+                let own = |x: &[f32]| -> Vec<f32> {
+                    x.chunks(dim).skip(head / (heads / kv_heads)).step_by(kv_heads).flatten().copied().collect()
+                };
+                let expected = reference(&q[i * dim..(i + 1) * dim], &own(&k), &own(&v), &sees, (dim as f32).sqrt().recip());
                 for (out, expected) in out.iter().zip(expected) {
                     prop_assert!((f64::from(*out) - expected).abs() < 1e-5, "{isa:?}: {out} for {expected}");
                 }
@@ -82,23 +97,23 @@ proptest! {
     }
 
     #[test]
-    fn a_row_depends_on_what_it_sees_alone((shape, prefix) in shapes()) {
-        let Attention { heads, kv_heads, dim, capacity, alive, rows, .. } = shape;
+    fn a_row_depends_on_what_it_sees_alone((case, prefix) in cases()) {
+        let Case { heads, kv_heads, dim, alive, rows } = case;
         let q = noise(heads * rows * dim, 4);
-        let [k, v] = [5, 6].map(|s| noise(kv_heads * capacity * dim, s));
+        let [k, v] = [5, 6].map(|s| noise(kv_heads * alive * dim, s));
         let blocked = mask(rows, alive, prefix, 7);
         for isa in Isa::available() {
-            let all = run(shape, isa, &q, &k, &v, Some(&blocked));
+            let all = case.run(isa, &q, &k, &v, Some(&blocked));
             for row in [0, rows / 2, rows - 1] {
                 // The row by itself, over a cache that holds only the keys that it sees.
-                let sees: Vec<usize> = (0..alive).filter(|key| !blocked[row * alive + key]).collect();
+                let sees: Vec<usize> = (0..alive).filter(|key| blocked[row * alive + key] == 0).collect();
                 let compact = |cache: &[f32]| -> Vec<f32> {
-                    cache.chunks(capacity * dim).flat_map(|head| sees.iter().flat_map(|key| head[key * dim..(key + 1) * dim].to_vec())).collect()
+                    sees.iter().flat_map(|key| cache[key * kv_heads * dim..(key + 1) * kv_heads * dim].to_vec()).collect()
                 };
-                let pick = |x: &[f32]| -> Vec<f32> { x.chunks(rows * dim).flat_map(|head| head[row * dim..(row + 1) * dim].to_vec()).collect() };
-                let alone = Attention { capacity: sees.len(), alive: sees.len(), rows: 1, ..shape };
-                let expected = run(alone, isa, &pick(&q), &compact(&k), &compact(&v), None);
-                prop_assert!(same_bits(&pick(&all), &expected), "{isa:?}: row {row} of {shape:?}");
+                let own = row * heads * dim..(row + 1) * heads * dim;
+                let alone = Case { alive: sees.len(), rows: 1, ..case };
+                let expected = alone.run(isa, &q[own.clone()], &compact(&k), &compact(&v), None);
+                prop_assert!(same_bits(&all[own], &expected), "{isa:?}: row {row} of {case:?}");
             }
         }
     }
@@ -106,25 +121,42 @@ proptest! {
 
 #[test]
 fn what_is_blocked_for_all_may_hold_anything() {
-    let shape = Attention { heads: 2, kv_heads: 1, dim: 8, capacity: 6, alive: 6, rows: 3, scale: 0.3 };
+    let case = Case { heads: 2, kv_heads: 1, dim: 8, alive: 6, rows: 3 };
     let (q, mut k, mut v) = (noise(48, 1), noise(48, 2), noise(48, 3));
-    let blocked: Vec<bool> = (0..18).map(|i| i % 6 == 2 || i % 6 == 5).collect();
-    let expected = run(shape, Isa::detect(), &q, &k, &v, Some(&blocked));
+    let blocked: Vec<u8> = (0..18).map(|i| u8::from(i % 6 == 2 || i % 6 == 5)).collect();
+    let expected = case.run(Isa::detect(), &q, &k, &v, Some(&blocked));
     for key in [2, 5] {
         k[key * 8..(key + 1) * 8].fill(f32::NAN);
         v[key * 8..(key + 1) * 8].fill(f32::INFINITY);
     }
-    assert!(same_bits(&expected, &run(shape, Isa::detect(), &q, &k, &v, Some(&blocked))));
+    assert!(same_bits(&expected, &case.run(Isa::detect(), &q, &k, &v, Some(&blocked))));
 }
 
 #[test]
 fn a_row_that_sees_nothing_gives_zeros() {
-    let shape = Attention { heads: 1, kv_heads: 1, dim: 4, capacity: 3, alive: 3, rows: 2, scale: 1.0 };
+    let case = Case { heads: 1, kv_heads: 1, dim: 4, alive: 3, rows: 2 };
     let (q, k, v) = (noise(8, 1), noise(12, 2), noise(12, 3));
-    let out = run(shape, Isa::detect(), &q, &k, &v, Some(&[true, true, true, false, true, true]));
+    let out = case.run(Isa::detect(), &q, &k, &v, Some(&[1, 1, 1, 0, 1, 1]));
     assert_eq!(out, [&[0.0; 4], &v[..4]].concat());
-    let empty = Attention { alive: 0, ..shape };
-    assert_eq!(run(empty, Isa::detect(), &q, &k, &v, None), [0.0; 8]);
+}
+
+#[test]
+fn sequences_of_a_batch_keep_apart() {
+    let case = Case { heads: 2, kv_heads: 1, dim: 8, alive: 5, rows: 2 };
+    let [q, k, v] = [(1, 96), (2, 120), (3, 120)].map(|(seed, len)| noise(len, seed));
+    // Sequence i is padded by i places on the left.
+    let blocked: Vec<u8> = (0..30).map(|i| u8::from(i % 5 < i / 10)).collect();
+    let mut kv = PackedKv::new(3, 1, 8);
+    kv.write(0, 5, &k, &v);
+    let mut out = vec![0.0; 96];
+    let scale = 8f32.sqrt().recip();
+    kv.attend(Queries { q: &q, rows: 2, heads: 2, alive: 5, blocked: Some(&blocked), scale }, &mut out);
+    for i in 0..3 {
+        let alone = Case { alive: 5 - i, ..case };
+        let seen = (i * 5 + i) * 8..(i + 1) * 5 * 8;
+        let expected = alone.run(Isa::detect(), &q[i * 32..(i + 1) * 32], &k[seen.clone()], &v[seen], None);
+        assert!(same_bits(&out[i * 32..(i + 1) * 32], &expected), "sequence {i}");
+    }
 }
 
 #[test]
@@ -133,11 +165,23 @@ fn tensors_give_what_burn_gives() {
     let tensor = |dims: [usize; 3], seed| {
         Tensor::<3>::from_data(TensorData::new(noise(dims.iter().product(), seed), dims), &device)
     };
-    let (q, k, v) = (tensor([4, 5, 16], 1), tensor([4, 20, 16], 2), tensor([4, 20, 16], 3));
-    let blocked = Tensor::<2, Bool>::from_data(TensorData::new(mask(5, 9, 3, 4), [5, 9]), &device);
-    let out = attend(q.clone(), k.clone(), v.clone(), 9, Some(blocked.clone()), 0.25);
-    let scores = (q.matmul(k.slice([0..4, 0..9]).swap_dims(1, 2)) * 0.25).mask_fill(blocked.unsqueeze(), -1e9);
-    let expected = burn::tensor::activation::softmax(scores, 2).matmul(v.slice([0..4, 0..9]));
+    let (q, k, v) = (tensor([1, 5, 64], 1), tensor([1, 9, 64], 2), tensor([1, 9, 64], 3));
+    let blocked: Vec<bool> = mask(5, 9, 3, 4).into_iter().map(|flag| flag != 0).collect();
+    let blocked = Tensor::<4, Bool>::from_data(TensorData::new(blocked, [1, 1, 5, 9]), &device);
+    // Angles of 0 turn nothing.
+    let still = |rows| (Tensor::<4>::ones([1, 1, rows, 16], &device), Tensor::<4>::zeros([1, 1, rows, 16], &device));
+    let mut kv = PackedKv::new(1, 4, 16);
+    let rows = |from, n| [&k, &v].map(|x| x.clone().narrow(1, from, n));
+    let [first_k, first_v] = rows(0, 4);
+    attend(&mut kv, 0, Projected { q: tensor([1, 4, 64], 5), k: first_k, v: first_v }, &still(4), None);
+    let [last_k, last_v] = rows(4, 5);
+    let out = attend(&mut kv, 4, Projected { q: q.clone(), k: last_k, v: last_v }, &still(5), Some(blocked.clone()));
+    let [q, k, v] = [q, k, v].map(|x| {
+        let [_, n, _] = x.dims();
+        x.reshape([1, n, 4, 16]).swap_dims(1, 2)
+    });
+    let scores = (q.matmul(k.swap_dims(2, 3)) * 0.25).mask_fill(blocked, -1e9);
+    let expected = burn::tensor::activation::softmax(scores, 3).matmul(v).swap_dims(1, 2).reshape([1, 5, 64]);
     let difference = (out - expected).abs().max().into_scalar::<f32>();
     assert!(difference < 1e-5, "differs by {difference}");
 }

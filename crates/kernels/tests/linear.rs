@@ -89,6 +89,22 @@ proptest! {
 }
 
 #[test]
+fn layers_that_read_the_same_rows_give_what_each_gives() {
+    let layers = [(70, 1), (1, 2), (0, 3), (33, 4)].map(|(outputs, seed)| {
+        let bias = noise(outputs, seed ^ 8);
+        PackedLinear::pack(&noise(outputs * 50, seed), outputs, 50, Some(&bias), Storage::F32)
+    });
+    for rows in [0, 1, 5, 200] {
+        let x = noise(rows * 50, 9);
+        let mut ys = layers.each_ref().map(|layer| vec![f32::NAN; rows * layer.outputs()]);
+        PackedLinear::matmul_all(layers.each_ref(), &x, rows, ys.each_mut().map(Vec::as_mut_slice));
+        for (layer, y) in layers.iter().zip(&ys) {
+            assert_eq!(*y, multiply(layer, &x, rows), "{layer:?}, {rows} rows");
+        }
+    }
+}
+
+#[test]
 fn weights_take_the_room_that_their_storage_says() {
     let weight = noise(256 * 100, 1);
     let [full, half] = [Storage::F32, Storage::Bf16].map(|s| PackedLinear::pack(&weight, 256, 100, None, s).bytes());

@@ -8,7 +8,7 @@ use burn::prelude::*;
 use burn::tensor::{DType, Distribution};
 use sightdraft_core::{Checkpoint, Error, Result};
 use sightdraft_target::attention::Attention;
-use sightdraft_target::layer::{GatedMlp, init_norm, load_norm};
+use sightdraft_target::layer::{GatedMlp, init_norm, load_norm, norm_for_inference, normed};
 use sightdraft_target::save::Named;
 use sightdraft_target::{Llama, LlamaConfig, Projection, Rope};
 
@@ -82,7 +82,13 @@ impl Midlayer {
     }
 
     fn for_inference(self) -> Self {
-        Self { self_attn: self.self_attn.for_inference(), mlp: self.mlp.for_inference(), ..self }
+        Self {
+            hidden_norm: norm_for_inference(self.hidden_norm),
+            input_layernorm: norm_for_inference(self.input_layernorm),
+            self_attn: self.self_attn.for_inference(),
+            post_attention_layernorm: norm_for_inference(self.post_attention_layernorm),
+            mlp: self.mlp.for_inference(),
+        }
     }
 
     fn name(&self, out: &mut Named) {
@@ -96,7 +102,7 @@ impl Midlayer {
     /// The rest of the layer after attention.
     fn finish(&self, hidden: Tensor<3>, attended: Tensor<3>) -> Tensor<3> {
         let hidden = hidden + attended;
-        hidden.clone() + self.mlp.forward(self.post_attention_layernorm.forward(hidden))
+        hidden.clone() + self.mlp.forward(normed(&self.post_attention_layernorm, hidden))
     }
 }
 
@@ -129,6 +135,7 @@ impl Eagle3 {
         Self {
             fc: self.fc.for_inference(),
             midlayer: self.midlayer.for_inference(),
+            norm: norm_for_inference(self.norm),
             lm_head: self.lm_head.for_inference(),
             ..self
         }
@@ -201,10 +208,10 @@ impl OneLayer for Eagle3 {
     }
 
     fn fuse(&self, hidden: Tensor<3>, embeds: Tensor<3>, _image: &[Vec<Option<usize>>]) -> Fused {
-        let normed = self.midlayer.hidden_norm.forward(hidden.clone());
+        let feature = normed(&self.midlayer.hidden_norm, hidden.clone());
         Fused {
-            input: Tensor::cat(vec![self.midlayer.input_layernorm.forward(embeds), normed.clone()], 2),
-            residual: if self.config.norm_before_residual { normed } else { hidden },
+            input: Tensor::cat(vec![normed(&self.midlayer.input_layernorm, embeds), feature.clone()], 2),
+            residual: if self.config.norm_before_residual { feature } else { hidden },
         }
     }
 
@@ -214,7 +221,7 @@ impl OneLayer for Eagle3 {
     }
 
     fn logits(&self, predict: Tensor<3>) -> Tensor<3> {
-        self.lm_head.forward(self.norm.forward(predict))
+        self.lm_head.forward(normed(&self.norm, predict))
     }
 }
 

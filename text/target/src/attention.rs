@@ -4,6 +4,7 @@ use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::activation::softmax;
 use sightdraft_core::{Checkpoint, Result};
+use sightdraft_kernels::Projected;
 
 use crate::{KvCache, LlamaConfig, Projection, Rope};
 
@@ -96,9 +97,8 @@ impl Attention {
     pub fn project(&self, x: Tensor<3>, angles: &(Tensor<4>, Tensor<4>)) -> (Tensor<4>, Tensor<4>, Tensor<4>) {
         let [batch, n, _] = x.dims();
         let split = |rows: Tensor<3>, heads: usize| rows.reshape([batch, n, heads, self.head_dim]).swap_dims(1, 2);
-        let q = split(self.q_proj.forward(x.clone()), self.heads);
-        let k = split(self.k_proj.forward(x.clone()), self.kv_heads);
-        let v = split(self.v_proj.forward(x), self.kv_heads);
+        let [q, k, v] = Projection::forward_all([&self.q_proj, &self.k_proj, &self.v_proj], x);
+        let (q, k, v) = (split(q, self.heads), split(k, self.kv_heads), split(v, self.kv_heads));
         (Rope::apply(q, angles), Rope::apply(k, angles), v)
     }
 
@@ -124,7 +124,8 @@ impl Attention {
         self.o_proj.forward(mixed.swap_dims(1, 2).reshape([batch, n, heads * width]))
     }
 
-    /// project, append to the cache's `layer`, attend.
+    /// project, append to the cache's `layer`, attend. Packed layers do all between their products in one go, and a row's bits
+    /// then depend on what it sees alone.
     pub fn forward(
         &self,
         x: Tensor<3>,
@@ -133,6 +134,11 @@ impl Attention {
         cache: &mut KvCache,
         layer: usize,
     ) -> Tensor<3> {
+        if self.q_proj.is_packed() {
+            let [q, k, v] = Projection::forward_all([&self.q_proj, &self.k_proj, &self.v_proj], x);
+            let mixed = cache.attend(layer, self.kv_heads, Projected { q, k, v }, angles, blocked);
+            return self.o_proj.forward(mixed);
+        }
         let (q, k, v) = self.project(x, angles);
         let (keys, values) = cache.append(layer, k, v);
         self.attend(q, keys, values, blocked)

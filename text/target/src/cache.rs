@@ -1,15 +1,25 @@
 //! The key/value cache: preallocated, grows in steps, gathered and truncated after verification.
 
-use burn::tensor::{Int, Tensor, TensorData};
+use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
+use sightdraft_kernels::{PackedKv, Projected, attend};
 
 /// Rows by which the storage grows.
 const STEP: usize = 256;
 
-/// Keys and values of every layer, `[B, kv_heads, capacity, head_dim]` each, of which the first `len` rows are alive.
+/// Keys and values of every layer, of which the first `len` rows are alive.
 #[derive(Debug, Clone)]
 pub struct KvCache {
-    layers: Vec<Option<(Tensor<4>, Tensor<4>)>>,
+    layers: Vec<Option<Stored>>,
     len: usize,
+}
+
+/// One layer's keys and values.
+#[derive(Debug, Clone)]
+enum Stored {
+    /// `[B, kv_heads, capacity, head_dim]` each.
+    Rows(Box<(Tensor<4>, Tensor<4>)>),
+    /// As packed layers on the CPU read them.
+    Packed(PackedKv),
 }
 
 impl KvCache {
@@ -35,19 +45,43 @@ impl KvCache {
     pub fn append(&mut self, layer: usize, k: Tensor<4>, v: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
         let total = self.len + k.dims()[2];
         // Taken out, so that the storage has one owner and is written in place.
-        let (keys, values) = match self.layers[layer].take() {
-            Some((keys, values)) if self.len > 0 => (write(keys, k, self.len), write(values, v, self.len)),
-            _ => (k, v),
+        let (keys, values) = match self.layers[layer].take().filter(|_| self.len > 0) {
+            None => (k, v),
+            Some(stored) => {
+                let (keys, values) = stored.into_rows(self.len);
+                (write(keys, k, self.len), write(values, v, self.len))
+            }
         };
         let alive = (first(&keys, total), first(&values, total));
-        self.layers[layer] = Some((keys, values));
+        self.layers[layer] = Some(Stored::Rows(Box::new((keys, values))));
         alive
+    }
+
+    /// Writes new rows of `layer` behind the alive ones and lets them attend, all in one go on the CPU: what they see, `[B, n,
+    /// heads * head_dim]`. Rows are rotated by `angles`; `blocked` is `[B or 1, 1, n, len + n]`, true = blocked. `len` moves on
+    /// once per pass, by [`KvCache::advance`].
+    pub fn attend(
+        &mut self,
+        layer: usize,
+        kv_heads: usize,
+        new: Projected,
+        angles: &(Tensor<4>, Tensor<4>),
+        blocked: Option<Tensor<4, Bool>>,
+    ) -> Tensor<3> {
+        let [batch, _, width] = new.k.dims();
+        let mut packed = match self.layers[layer].take().filter(|_| self.len > 0) {
+            None => PackedKv::new(batch, kv_heads, width / kv_heads),
+            Some(stored) => stored.into_packed(self.len),
+        };
+        let mixed = attend(&mut packed, self.len, new, angles, blocked);
+        self.layers[layer] = Some(Stored::Packed(packed));
+        mixed
     }
 
     /// Keys and values of the alive rows of `layer`, each `[B, kv_heads, len, head_dim]`; None before the first append.
     pub fn layer(&self, layer: usize) -> Option<(Tensor<4>, Tensor<4>)> {
-        let (keys, values) = self.layers[layer].as_ref()?;
-        Some((first(keys, self.len), first(values, self.len)))
+        let (keys, values) = self.layers[layer].as_ref()?.clone().into_rows(self.len);
+        Some((first(&keys, self.len), first(&values, self.len)))
     }
 
     /// Makes the `n` rows appended in this pass alive.
@@ -63,19 +97,86 @@ impl KvCache {
     /// Keeps rows `0..from`, then `from + rows[i]` in the order given: compaction after verification. `rows` ascending.
     pub fn gather(&mut self, from: usize, rows: &[usize]) {
         let stay = rows.iter().enumerate().take_while(|(i, row)| i == *row).count();
-        let moved: Vec<i64> = rows[stay..].iter().map(|row| (from + row) as i64).collect();
+        let moved: Vec<usize> = rows[stay..].iter().map(|row| from + row).collect();
         self.len = from + rows.len();
         if moved.is_empty() {
             return;
         }
-        for (keys, values) in self.layers.iter_mut().filter_map(Option::as_mut) {
-            let index = Tensor::<1, Int>::from_data(TensorData::new(moved.clone(), [moved.len()]), &keys.device());
-            for storage in [keys, values] {
-                let picked = storage.clone().select(2, index.clone());
-                storage.inplace(|storage| assign(storage, picked, from + stay));
+        for stored in self.layers.iter_mut().filter_map(Option::as_mut) {
+            stored.gather(&moved, from + stay);
+        }
+    }
+
+    /// The cache of the batch places `kept` alone, in that order.
+    pub fn select(&self, kept: &[usize]) -> Self {
+        let layers = self.layers.iter().map(|stored| stored.as_ref().map(|stored| stored.select(kept))).collect();
+        Self { layers, len: self.len }
+    }
+}
+
+impl Stored {
+    /// As tensors, of which the first `len` rows are alive.
+    fn into_rows(self, len: usize) -> (Tensor<4>, Tensor<4>) {
+        match self {
+            Self::Rows(both) => *both,
+            Self::Packed(packed) => {
+                let shape = [packed.batch(), packed.kv_heads(), len, packed.dim()];
+                let (keys, values) = packed.unpack(len);
+                let send = |values| Tensor::from_data(TensorData::new(values, shape), &Device::flex());
+                (send(keys), send(values))
             }
         }
     }
+
+    /// As the kernels read them, the first `len` rows.
+    fn into_packed(self, len: usize) -> PackedKv {
+        match self {
+            Self::Packed(packed) => packed,
+            Self::Rows(both) => {
+                let (keys, values) = *both;
+                let [batch, heads, _, width] = keys.dims();
+                let host = |rows: Tensor<4>| -> Vec<f32> {
+                    first(&rows, len).swap_dims(1, 2).into_data().iter::<f32>().collect()
+                };
+                let mut packed = PackedKv::new(batch, heads, width);
+                packed.write(0, len, &host(keys), &host(values));
+                packed
+            }
+        }
+    }
+
+    /// Copies rows `from` to `to` and the rows after it.
+    fn gather(&mut self, from: &[usize], to: usize) {
+        match self {
+            Self::Packed(packed) => packed.gather(from, to),
+            Self::Rows(both) => {
+                let (keys, values) = both.as_mut();
+                let index = index(from, &keys.device());
+                for storage in [keys, values] {
+                    let picked = storage.clone().select(2, index.clone());
+                    storage.inplace(|storage| assign(storage, picked, to));
+                }
+            }
+        }
+    }
+
+    fn select(&self, kept: &[usize]) -> Self {
+        match self {
+            Self::Packed(packed) => Self::Packed(packed.select(kept)),
+            Self::Rows(both) => {
+                let (keys, values) = both.as_ref();
+                let index = index(kept, &keys.device());
+                let pick = |rows: &Tensor<4>| rows.clone().select(0, index.clone());
+                Self::Rows(Box::new((pick(keys), pick(values))))
+            }
+        }
+    }
+}
+
+fn index(places: &[usize], device: &Device) -> Tensor<1, Int> {
+    let places: Vec<i64> = places.iter().map(|&place| place as i64).collect();
+    let count = places.len();
+    Tensor::from_data(TensorData::new(places, [count]), device)
 }
 
 /// The first `len` rows, without a copy.
@@ -153,10 +254,30 @@ mod tests {
     }
 
     #[test]
+    fn rows_are_the_same_however_they_are_stored() {
+        let mut rows = cache_of(300, 100);
+        let mut packed = rows.clone();
+        packed.layers[0] = packed.layers[0].take().map(|stored| Stored::Packed(stored.into_packed(300)));
+        for cache in [&mut rows, &mut packed] {
+            cache.gather(290, &[1, 5, 9]);
+            *cache = cache.select(&[0]);
+        }
+        let (packed_keys, packed_values) = packed.layer(0).expect("appended");
+        let (keys, values) = rows.layer(0).expect("appended");
+        assert_eq!(numbers(packed_keys), numbers(keys.clone()));
+        assert_eq!(numbers(packed_values), numbers(values));
+        packed.append(0, numbered(7..8), numbered(7..8));
+        packed.advance(1);
+        assert_eq!(numbers(packed.layer(0).expect("appended").0)[291..], [295.0, 299.0, 7.0]);
+        assert_eq!(numbers(keys).len(), 293);
+    }
+
+    #[test]
     fn an_append_writes_in_place() {
         let mut cache = cache_of(300, 100);
         let address = |cache: &KvCache| {
-            let (keys, _) = cache.layers[0].as_ref().expect("appended");
+            let Some(Stored::Rows(both)) = &cache.layers[0] else { panic!("appended") };
+            let keys = &both.0;
             assert!(keys.can_mut(), "the cache must be the only owner between passes");
             keys.dims()[2]
         };

@@ -6,8 +6,10 @@ use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::activation::silu;
 use sightdraft_core::{Checkpoint, Result};
+use sightdraft_kernels::gated;
 
 use crate::attention::Attention;
+use crate::linear::on_plain_cpu;
 use crate::{KvCache, LlamaConfig, Projection};
 
 /// down(silu(gate(x)) * up(x)) (Shazeer 2020).
@@ -67,8 +69,9 @@ impl GatedMlp {
 
     /// `[.., H] -> [.., output]`.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
-        let gate = silu(self.gate_proj.forward(x.clone()));
-        self.down_proj.forward(gate * self.up_proj.forward(x))
+        let [gate, up] = Projection::forward_all([&self.gate_proj, &self.up_proj], x);
+        let product = if self.gate_proj.is_packed() { gated(gate, up) } else { silu(gate) * up };
+        self.down_proj.forward(product)
     }
 }
 
@@ -130,15 +133,25 @@ impl DecoderLayer {
         cache: &mut KvCache,
         layer: usize,
     ) -> Tensor<3> {
-        let attended = self.self_attn.forward(self.input_layernorm.forward(x.clone()), angles, blocked, cache, layer);
+        let attended = self.self_attn.forward(normed(&self.input_layernorm, x.clone()), angles, blocked, cache, layer);
         let x = x + attended;
-        x.clone() + self.mlp.forward(self.post_attention_layernorm.forward(x))
+        x.clone() + self.mlp.forward(normed(&self.post_attention_layernorm, x))
+    }
+}
+
+/// `norm` of `x` `[.., H]`: in one go on the CPU where no gradients are wanted, by Burn elsewhere.
+pub fn normed<const D: usize>(norm: &RmsNorm, x: Tensor<D>) -> Tensor<D> {
+    let gamma = norm.gamma.val();
+    let alone = gamma.dtype() == DType::F32 && x.dtype() == DType::F32 && !gamma.device().is_autodiff();
+    match alone && on_plain_cpu(&x.device()) {
+        true => sightdraft_kernels::norm(x, gamma, norm.epsilon),
+        false => norm.forward(x),
     }
 }
 
 /// A norm for rows in f32, which is what packed layers give, on the CPU; unchanged on other devices.
 pub fn norm_for_inference(norm: RmsNorm) -> RmsNorm {
-    match norm.gamma.device() == Device::flex() {
+    match on_plain_cpu(&norm.gamma.device()) {
         true => RmsNorm { gamma: Param::from_tensor(norm.gamma.val().cast(DType::F32)), epsilon: norm.epsilon },
         false => norm,
     }

@@ -73,7 +73,7 @@ impl Projection {
     /// given back; unchanged on other devices and under autodiff.
     pub fn for_inference(self) -> Self {
         match self {
-            Self::Plain(plain) if plain.weight.device() == Device::flex() => {
+            Self::Plain(plain) if on_plain_cpu(&plain.weight.device()) => {
                 let storage = match plain.weight.dtype() {
                     DType::F32 => Storage::F32,
                     _ => Storage::Bf16,
@@ -87,17 +87,53 @@ impl Projection {
 
     /// Applies the layer to the last dimension.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
+        let [y] = Self::forward_all([self], x);
+        y
+    }
+
+    /// Several layers that read the same rows; packed ones in one go.
+    pub fn forward_all<const D: usize, const N: usize>(layers: [&Self; N], x: Tensor<D>) -> [Tensor<D>; N] {
+        let packed: Vec<&PackedLinear> = layers.iter().filter_map(|layer| layer.packed()).collect();
+        let Ok(packed) = <[&PackedLinear; N]>::try_from(packed) else {
+            return layers.map(|layer| layer.forward_alone(x.clone()));
+        };
+        let dtype = x.dtype();
+        let mut layers = layers.iter();
+        PackedLinear::forward_all(packed, x).map(|y| match layers.next().and_then(|layer| layer.bias()) {
+            Some(bias) => (y + bias.unsqueeze()).cast(dtype),
+            None => y.cast(dtype),
+        })
+    }
+
+    /// For layers of which some are packed and some are not.
+    fn forward_alone<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         match self {
             Self::Plain(plain) if x.device().is_autodiff() => train(plain, x),
             Self::Plain(plain) => plain.forward(x),
-            Self::Packed(packed) => {
-                let dtype = x.dtype();
-                let y = packed.layer.forward(x);
-                match &packed.bias {
-                    Some(bias) => (y + bias.val().unsqueeze()).cast(dtype),
-                    None => y.cast(dtype),
-                }
+            Self::Packed(_) => self.forward(x),
+        }
+    }
+
+    fn packed(&self) -> Option<&PackedLinear> {
+        match self {
+            Self::Plain(_) => None,
+            Self::Packed(packed) => Some(&packed.layer),
+        }
+    }
+
+    /// Whether the layer is in the form for the CPU's inference.
+    pub fn is_packed(&self) -> bool {
+        self.packed().is_some()
+    }
+
+    /// Bytes of weights that a pass over few rows reads.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Self::Plain(plain) => {
+                let [inputs, outputs] = plain.weight.dims();
+                inputs * outputs * plain.weight.dtype().size()
             }
+            Self::Packed(packed) => packed.layer.bytes(),
         }
     }
 
@@ -154,4 +190,10 @@ fn train<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
         Some(bias) => y + bias.val().unsqueeze(),
         None => y,
     }
+}
+
+/// Whether `device` is the processor, without gradients: where the kernels for inference run.
+pub(crate) fn on_plain_cpu(device: &Device) -> bool {
+    // Two devices are equal whether or not one records gradients.
+    !device.is_autodiff() && *device == Device::flex()
 }

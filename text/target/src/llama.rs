@@ -5,7 +5,8 @@ use burn::nn::{Embedding, EmbeddingConfig, Initializer, RmsNorm};
 use burn::prelude::*;
 use burn::tensor::DType;
 
-use crate::layer::{DecoderLayer, init_norm, norm_for_inference};
+use crate::layer::{DecoderLayer, init_norm, norm_for_inference, normed};
+use crate::linear::on_plain_cpu;
 use crate::{Head, KvCache, LlamaConfig, Mask, Projection, Rope};
 
 /// Standard deviation of fresh weights: the family's `initializer_range`.
@@ -86,7 +87,7 @@ impl Llama {
             hidden = layer.forward(hidden, &angles, blocked.clone(), cache, index);
         }
         cache.advance(n);
-        let hidden = self.norm.forward(hidden);
+        let hidden = normed(&self.norm, hidden);
         keep(&mut tapped, taps, self.layers.len(), &hidden);
         let tapped: Vec<Tensor<3>> = tapped.into_iter().flatten().collect();
         Pass { hidden, taps: (!tapped.is_empty()).then(|| Tensor::cat(tapped, 2)) }
@@ -109,7 +110,7 @@ impl Llama {
     /// weights are of half precision), and rows are f32; a tied head is packed beside the embedding table, which stays for
     /// looking up. Unchanged on other devices.
     pub fn for_inference(mut self) -> Self {
-        if self.embed_tokens.weight.device() != Device::flex() {
+        if !on_plain_cpu(&self.embed_tokens.weight.device()) {
             return self;
         }
         let table = self.embed_tokens.weight.val();

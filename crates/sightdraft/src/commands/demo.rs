@@ -123,7 +123,7 @@ fn compare(out: &Path, target: &ServedTarget, charts: &Charts, device: &Device, 
     for name in ["soft_ce", "vsd"] {
         let dir = out.join(name);
         checkpoints.insert(name.to_string(), fingerprint(&dir)?);
-        let draft = DraftModel::open(&dir, target.model.llama(), device)?;
+        let draft = DraftModel::open(&dir, target.model.llama(), device)?.for_inference();
         entrants.push(Entrant { name: name.into(), source: dir.display().to_string(), draft: Box::new(draft) });
     }
     let plan = Plan {
