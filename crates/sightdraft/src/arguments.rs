@@ -35,7 +35,9 @@ pub enum Command {
     Eval(commands::eval::Arguments),
     /// Put the reports of several shards together.
     Merge(commands::merge::Arguments),
-    /// Say what a checkpoint is, what it needs, and whether a draft fits a target.
+    /// Write a draft in the layout that SGLang, vLLM or speculators reads.
+    Export(commands::export::Arguments),
+    /// Say what a checkpoint is, what it needs, whether a draft fits a target, and which servers load it.
     Inspect(commands::inspect::Arguments),
 }
 
@@ -66,10 +68,16 @@ impl DeviceArguments {
 
     /// The precision of the target's weights.
     pub fn dtype(&self) -> DType {
-        match self.dtype {
-            Precision::F32 => DType::F32,
-            Precision::F16 => DType::F16,
-            Precision::Bf16 => DType::BF16,
+        self.dtype.into()
+    }
+}
+
+impl From<Precision> for DType {
+    fn from(precision: Precision) -> Self {
+        match precision {
+            Precision::F32 => Self::F32,
+            Precision::F16 => Self::F16,
+            Precision::Bf16 => Self::BF16,
         }
     }
 }

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         Command::Regenerate(arguments) => commands::regenerate::run(&arguments),
         Command::Eval(arguments) => commands::eval::run(&arguments),
         Command::Merge(arguments) => commands::merge::run(&arguments),
+        Command::Export(arguments) => commands::export::run(&arguments),
         Command::Inspect(arguments) => commands::inspect::run(&arguments),
     };
     match outcome {

@@ -3,6 +3,7 @@
 pub mod demo;
 pub mod devices;
 pub mod eval;
+pub mod export;
 pub mod generate;
 pub mod grid;
 pub mod inspect;

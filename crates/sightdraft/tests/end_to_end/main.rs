@@ -4,6 +4,7 @@ mod bad_input;
 mod commands;
 mod common;
 mod demo;
+mod export;
 mod grid;
 mod methods;
 mod recipes;

@@ -1,12 +1,14 @@
 //! `sightdraft inspect`: what a checkpoint is, from config files and tensor headers alone.
 
 pub(super) mod geometry;
+mod servers;
 
 use std::path::{Path, PathBuf};
 
 use clap::Args;
 use serde::Serialize;
 use sightdraft_core::{Checkpoint, Result};
+use sightdraft_draft::export::{Verdict, servers as verdicts};
 
 use geometry::{Geometry, Kind};
 
@@ -42,6 +44,8 @@ struct Inspection {
     cache_bytes_per_token: u64,
     context: usize,
     fit: Option<Fit>,
+    /// Of a draft.
+    servers: Option<Vec<Verdict>>,
 }
 
 /// Bytes of the weights when loaded.
@@ -79,8 +83,13 @@ fn fit(draft: &Geometry, target: &Path) -> Result<Fit> {
 }
 
 fn inspect(dir: PathBuf, geometry: Geometry, fit: Option<Fit>) -> Result<Inspection> {
-    let (parameters, disk_bytes, source) = if WEIGHTS.iter().any(|name| dir.join(name).exists()) {
-        let checkpoint = Checkpoint::open(&dir)?;
+    let weights = WEIGHTS.iter().any(|name| dir.join(name).exists());
+    let checkpoint = weights.then(|| Checkpoint::open(&dir)).transpose()?;
+    let servers = match geometry.is_draft() {
+        true => Some(verdicts(&dir, &checkpoint.as_ref().map(Checkpoint::names).unwrap_or_default())?),
+        false => None,
+    };
+    let (parameters, disk_bytes, source) = if let Some(checkpoint) = checkpoint {
         let elements = |name: &&str| checkpoint.shape(name).unwrap_or_default().iter().product::<usize>() as u64;
         // A draft's vocabulary maps and its copy of the target's embeddings are no parameters of its own.
         let own = |name: &&&str| !matches!(**name, "d2t" | "t2d" | "embed_tokens.weight");
@@ -99,6 +108,7 @@ fn inspect(dir: PathBuf, geometry: Geometry, fit: Option<Fit>) -> Result<Inspect
         context: geometry.context(),
         kind: geometry.kind,
         fit,
+        servers,
     })
 }
 
@@ -123,6 +133,7 @@ fn text(inspection: &Inspection) -> String {
         let verdict = if fit.fits { "fits".to_string() } else { format!("does not fit: {}", fit.obstacles.join("; ")) };
         text.push_str(&format!("  target      {}: {verdict}\n", fit.target.display()));
     }
+    text.push_str(&servers::lines(i.servers.as_deref().unwrap_or_default()));
     text
 }
 
