@@ -33,6 +33,9 @@ pub struct VisionConfig {
     pub text_hidden_size: usize,
 }
 
+/// No size of a tower is larger; products of a few sizes then fit the machine's integers.
+const LARGEST: usize = 1 << 15;
+
 impl VisionConfig {
     /// Resolves the vision keys of a LLaVA `config.json` (`model`), read from `path`; `text_hidden_size` is the width
     /// of its language model.
@@ -129,6 +132,17 @@ impl VisionConfig {
     /// Expected and found of the first thing that does not fit.
     fn check(&self) -> Result<(), (String, String)> {
         let fault = |expected: &str, found: String| Err((expected.to_owned(), found));
+        let sizes = [
+            ("hidden_size", self.hidden_size),
+            ("intermediate_size", self.intermediate_size),
+            ("num_hidden_layers", self.num_hidden_layers),
+            ("num_attention_heads", self.num_attention_heads),
+            ("image_size", self.image_size),
+            ("patch_size", self.patch_size),
+        ];
+        if let Some((key, size)) = sizes.iter().find(|(_, size)| !(1..=LARGEST).contains(size)) {
+            return fault(&format!("a vision {key} of 1 to {LARGEST}"), size.to_string());
+        }
         let states = self.num_hidden_layers as i64 + 1;
         if !(-states..states).contains(&self.feature_layer) {
             return fault(
@@ -136,13 +150,13 @@ impl VisionConfig {
                 format!("{} with {} layers", self.feature_layer, self.num_hidden_layers),
             );
         }
-        if self.num_attention_heads == 0 || !self.hidden_size.is_multiple_of(self.num_attention_heads) {
+        if !self.hidden_size.is_multiple_of(self.num_attention_heads) {
             return fault(
                 "a vision hidden_size that num_attention_heads divides",
                 format!("{} and {}", self.hidden_size, self.num_attention_heads),
             );
         }
-        if self.patch_size == 0 || self.image_size < self.patch_size {
+        if self.image_size < self.patch_size {
             return fault(
                 "an image_size of at least one patch",
                 format!("image_size {} and patch_size {}", self.image_size, self.patch_size),

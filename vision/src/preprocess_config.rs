@@ -187,6 +187,18 @@ enum RawSize {
     Box { height: usize, width: usize },
 }
 
+/// Pixels that no side of a preprocessed image exceeds; a slip of the keyboard would take all memory.
+const LARGEST: usize = 1 << 14;
+
+impl RawSize {
+    fn sides(self) -> [usize; 2] {
+        match self {
+            Self::Side(side) | Self::Edge { shortest_edge: side } => [side; 2],
+            Self::Box { height, width } => [height, width],
+        }
+    }
+}
+
 /// What does not fit.
 struct Fault {
     expected: String,
@@ -196,6 +208,10 @@ struct Fault {
 impl Raw {
     fn into_config(self) -> Result<PreprocessConfig, Fault> {
         let fault = |expected: &str, found: String| Err(Fault { expected: expected.into(), found });
+        let sides = self.crop_size.into_iter().chain([self.size]).flat_map(RawSize::sides);
+        if let Some(side) = sides.into_iter().find(|side| *side > LARGEST) {
+            return fault(&format!("size and crop_size of up to {LARGEST} pixels"), side.to_string());
+        }
         if self.do_resize && self.resample != BICUBIC {
             return fault("resample 3 (bicubic)", self.resample.to_string());
         }

@@ -76,6 +76,7 @@ fn resolve_with(model: &str, part: Part, settings: &Settings) -> Result<PathBuf>
     }
     let repo = hub_name(model).ok_or_else(|| {
         let found = if path.exists() { "a file" } else { "neither" };
+        let path = if model.is_empty() { Path::new("model name") } else { path };
         Error::file(path, "a model directory or a hub name `owner/name`", found, "check the path")
     })?;
     let cached = || settings.cache().repo(repo.clone()).get("config.json").and_then(|file| parent(&file));

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
-use sightdraft_core::{Message, Result, Role, progress};
+use sightdraft_core::{Error, Message, Result, Role, progress};
 use sightdraft_datasets::Conversation;
 use sightdraft_datasets::training::Writer;
 use sightdraft_decode::{Sampling, generate_batch};
@@ -84,6 +84,10 @@ pub fn regenerate(
 /// The rows of the question; None if they leave no room for an answer.
 fn rows(target: &ServedTarget, conversation: &Conversation) -> Result<Option<PromptRows>> {
     let asked = question(&conversation.messages);
+    if asked.is_empty() {
+        let (what, found) = (format!("conversation {}", conversation.id), "none");
+        return Err(Error::invalid(what, "a turn to answer", found, "remove it from the prompts"));
+    }
     let count = conversation.images.len();
     let (ids, _) = target.model.expand(&target.prompt_ids(asked, count)?, count)?;
     if ids.len() >= target.model.llama().config.max_position_embeddings {

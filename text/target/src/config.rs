@@ -117,6 +117,9 @@ fn default_eps() -> f64 {
     1e-6
 }
 
+/// No size of a model is larger; products of a few sizes then fit the machine's integers.
+const LARGEST: usize = 1 << 24;
+
 impl LlamaConfig {
     /// Reads `config.json` of `dir` (a LLaMA, or the text_config of a LLaVA).
     ///
@@ -180,26 +183,28 @@ impl LlamaConfig {
 
     /// What no tensor shape would catch in time.
     fn check(&self, path: &Path) -> Result<()> {
-        let groups = self.num_key_value_heads > 0 && self.num_attention_heads.is_multiple_of(self.num_key_value_heads);
-        let positive = [
+        let groups = self.num_attention_heads.is_multiple_of(self.num_key_value_heads);
+        let sizes = [
             ("hidden_size", self.hidden_size),
             ("intermediate_size", self.intermediate_size),
             ("num_hidden_layers", self.num_hidden_layers),
             ("num_attention_heads", self.num_attention_heads),
+            ("num_key_value_heads", self.num_key_value_heads),
+            ("head_dim", self.head_dim),
             ("vocab_size", self.vocab_size),
             ("max_position_embeddings", self.max_position_embeddings),
         ];
         let mend = "correct config.json";
-        if let Some((key, _)) = positive.iter().find(|(_, size)| *size == 0) {
-            return Err(Error::file(path, format!("{key} above 0"), "0", mend));
+        if let Some((key, size)) = sizes.iter().find(|(_, size)| !(1..=LARGEST).contains(size)) {
+            return Err(Error::file(path, format!("{key} of 1 to {LARGEST}"), size.to_string(), mend));
         }
         if !groups {
             let found = format!("{} over {}", self.num_attention_heads, self.num_key_value_heads);
             let expected = "num_attention_heads to be a multiple of num_key_value_heads";
             return Err(Error::file(path, expected, found, mend));
         }
-        if self.head_dim == 0 || !self.head_dim.is_multiple_of(2) {
-            return Err(Error::file(path, "an even head_dim above 0", self.head_dim.to_string(), mend));
+        if !self.head_dim.is_multiple_of(2) {
+            return Err(Error::file(path, "an even head_dim", self.head_dim.to_string(), mend));
         }
         if !(self.rms_norm_eps > 0.0 && self.rope.theta > 0.0) {
             let found = format!("{} and {}", self.rms_norm_eps, self.rope.theta);
@@ -290,10 +295,12 @@ mod tests {
     }
 
     #[test]
-    fn sizes_of_nothing_are_errors_that_name_the_key() {
+    fn sizes_out_of_reach_are_errors_that_name_the_key() {
         for key in ["num_hidden_layers", "hidden_size", "num_attention_heads", "max_position_embeddings"] {
-            let message = resolve(json!({key: 0})).expect_err(key).to_string();
-            assert!(message.contains(&format!("{key} above 0")), "{message}");
+            for size in [0u64, 1 << 63] {
+                let message = resolve(json!({key: size})).expect_err(key).to_string();
+                assert!(message.contains(&format!("{key} of 1 to")), "{message}");
+            }
         }
     }
 
