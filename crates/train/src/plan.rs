@@ -34,7 +34,7 @@ pub struct Plan {
     /// Parameters of the draft.
     pub draft_parameters: u64,
     /// Peak memory: the target in `target_bytes` per weight, the draft with gradient and moments in f32, one batch's tape.
-    /// Measured with SmolLM2-135M, four answers of 230 tokens, D = 8192 and 5 steps: 1.7 GiB, planned 1.7.
+    /// `cargo bench -p sightdraft-train --bench training` measures how far it is off.
     pub memory: u64,
     /// The part of `memory` that a batch needs: the unroll's tape with the target's working set.
     pub unroll: u64,
@@ -43,6 +43,9 @@ pub struct Plan {
     /// The feature cache's part of `disk`.
     pub cache: u64,
 }
+
+/// What the program takes before it has read anything.
+const PROCESS: u64 = 12 << 20;
 
 /// Plans `config` for conversations of these `sizes`. `target_bytes` is 4 for f32, 2 for f16.
 pub fn plan(
@@ -81,7 +84,7 @@ pub fn plan(
         tokens,
         target_parameters,
         draft_parameters,
-        memory: resident(target, target_bytes) + restricted_head + draft_parameters * 16 + tape,
+        memory: PROCESS + resident(target, target_bytes) + restricted_head + draft_parameters * 16 + tape,
         unroll: tape,
         // Last = weights and two moments, twice while it is replaced; best = weights, twice as well; in each the copy of the
         // target's embeddings that the EAGLE-1 family publishes.
@@ -125,11 +128,15 @@ fn resident(c: &LlamaConfig, bytes: u64) -> u64 {
     llama_parameters(c) * bytes + table * (4 - bytes) + tied_head
 }
 
-/// Bytes on the tape per row of a batch: what a step leaves, for every unrolled step; the taps and the target's own working set
-/// once.
+/// Bytes per row of a batch: what a step leaves on the tape, for every unrolled step; the taps and the target's own working set
+/// once, and four rows of D besides the steps' (the target's probabilities before they are lined up, and gradients on their
+/// way back).
 fn tape_per_row(config: &TrainConfig, target: &LlamaConfig, draft: &DraftConfig, longest: u64) -> u64 {
-    let once = (draft.taps.len() as u64 + 4) * target.hidden_size as u64 + 2 * target.intermediate_size as u64;
-    config.unroll as u64 * tape_per_step(draft, longest) + 4 * once
+    let once = (draft.taps.len() as u64 + 4) * target.hidden_size as u64
+        + 2 * target.intermediate_size as u64
+        + 4 * draft.draft_vocab_size as u64;
+    let vocabulary = config.objective.objective().vocabulary_rows();
+    config.unroll as u64 * tape_per_step(draft, longest, vocabulary) + 4 * once
 }
 
 /// Bytes on the tape of one sequence's sampled paths, where the objective has the draft sample them: every path is a row of
@@ -137,15 +144,15 @@ fn tape_per_row(config: &TrainConfig, target: &LlamaConfig, draft: &DraftConfig,
 fn tape_of_paths(config: &TrainConfig, draft: &DraftConfig, longest: u64) -> u64 {
     let Some(request) = config.objective.objective().rollout() else { return 0 };
     let (paths, levels) = ((request.anchors * request.samples) as u64, config.unroll as u64);
-    (0..levels).map(|level| paths * tape_per_step(draft, longest + level * paths)).sum()
+    (0..levels).map(|level| paths * tape_per_step(draft, longest + level * paths, 3)).sum()
 }
 
-/// Bytes on the tape per row and step: about two dozen rows of H, four of I, three of D, and three of attention weights over
-/// `keys` in every head.
-fn tape_per_step(draft: &DraftConfig, keys: u64) -> u64 {
+/// Bytes on the tape per row and step: about two dozen rows of H, four of I, `vocabulary` of D, and three of attention weights
+/// over `keys` in every head.
+fn tape_per_step(draft: &DraftConfig, keys: u64, vocabulary: u64) -> u64 {
     let layer = &draft.layer;
     let (h, i) = (layer.hidden_size as u64, layer.intermediate_size as u64);
-    4 * (24 * h + 4 * i + 3 * (draft.draft_vocab_size as u64 + layer.num_attention_heads as u64 * keys))
+    4 * (24 * h + 4 * i + vocabulary * draft.draft_vocab_size as u64 + 3 * layer.num_attention_heads as u64 * keys)
 }
 
 impl fmt::Display for Plan {

@@ -31,6 +31,10 @@ impl Objective for Lk {
         vec![Range::decay("decay", self.decay)]
     }
 
+    fn vocabulary_rows(&self) -> u64 {
+        5
+    }
+
     fn loss(&self, unrolled: &Unrolled, _rng: &mut ChaCha8Rng) -> Loss {
         Loss { value: -cells::decayed(unrolled, self.decay, log_overlap), logged: vec![] }
     }
@@ -70,6 +74,10 @@ impl Objective for LkHybrid {
 
     fn ranges(&self) -> Vec<Range> {
         vec![Range::weight("eta", self.eta), Range::decay("decay", self.decay)]
+    }
+
+    fn vocabulary_rows(&self) -> u64 {
+        4
     }
 
     fn loss(&self, unrolled: &Unrolled, _rng: &mut ChaCha8Rng) -> Loss {

@@ -154,6 +154,12 @@ pub trait Objective {
         None
     }
 
+    /// How many rows of the draft vocabulary each anchor keeps on the tape per step, for the plan of memory: the logits and the
+    /// target's probabilities, and what the loss makes of them.
+    fn vocabulary_rows(&self) -> u64 {
+        2
+    }
+
     /// The loss. Whatever is sampled here comes from `rng`.
     fn loss(&self, unrolled: &Unrolled, rng: &mut ChaCha8Rng) -> Loss;
 }

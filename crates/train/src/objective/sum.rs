@@ -51,6 +51,11 @@ impl Objective for Sum {
         self.terms.iter().any(|term| term.objective.objective().regresses())
     }
 
+    fn vocabulary_rows(&self) -> u64 {
+        // Logits and target are there once.
+        2 + self.terms.iter().map(|term| term.objective.objective().vocabulary_rows() - 2).sum::<u64>()
+    }
+
     fn loss(&self, unrolled: &Unrolled, rng: &mut ChaCha8Rng) -> Loss {
         let mut logged = vec![];
         let terms = self.terms.iter().map(|term| {

@@ -30,6 +30,10 @@ impl Objective for Tv {
         vec![Range::decay("decay", self.decay)]
     }
 
+    fn vocabulary_rows(&self) -> u64 {
+        3
+    }
+
     fn loss(&self, unrolled: &Unrolled, _rng: &mut ChaCha8Rng) -> Loss {
         Loss { value: cells::decayed(unrolled, self.decay, total_variation), logged: vec![] }
     }

@@ -48,6 +48,10 @@ impl Objective for VispecLoss {
         self.stage == 1
     }
 
+    fn vocabulary_rows(&self) -> u64 {
+        3
+    }
+
     fn loss(&self, unrolled: &Unrolled, _rng: &mut ChaCha8Rng) -> Loss {
         let sum = cells::decayed(unrolled, 1.0, |step| self.rows(step));
         Loss { value: sum / unrolled.steps.len() as f32, logged: vec![] }
