@@ -94,13 +94,16 @@ impl Example {
 }
 
 /// The turns that ask: all but the assistant's at the end.
-pub(crate) fn question(messages: &[Message]) -> &[Message] {
+pub fn question(messages: &[Message]) -> &[Message] {
     let end = messages.iter().rposition(|m| m.role != Role::Assistant).map_or(0, |last| last + 1);
     &messages[..end]
 }
 
 /// A conversation's images.
-pub(crate) fn open_images(conversation: &Conversation) -> Result<Vec<Image>> {
+///
+/// # Errors
+/// A file that cannot be read.
+pub fn open_images(conversation: &Conversation) -> Result<Vec<Image>> {
     conversation.images.iter().map(open_image).collect()
 }
 

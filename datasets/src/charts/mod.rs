@@ -7,11 +7,16 @@ mod score;
 mod talk;
 mod words;
 
+use std::ops::Range;
+
 use image::RgbImage;
 use rand::seq::{IndexedRandom, SliceRandom};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
+use sightdraft_core::Message;
+
+use crate::{Conversation, ImageSource};
 
 pub use score::{ChartScore, chart_score};
 
@@ -19,6 +24,9 @@ pub use score::{ChartScore, chart_score};
 pub const SIDE: u32 = 140;
 /// Pixels of the slot that an item has.
 pub const SLOT: u32 = 28;
+
+/// Seed of the charts that drafts are trained on; benchmarks draw from other sets.
+const LESSONS: u64 = 1;
 
 /// How the values are drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -95,6 +103,21 @@ impl Chart {
     }
 }
 
+/// The charts of `numbers` to train drafts on, each with its question and the true answer. An id is the chart's number.
+pub fn lessons(numbers: Range<u64>) -> impl Iterator<Item = Conversation> {
+    numbers.map(|number| {
+        let chart = Chart::new(LESSONS, Split::Train, number);
+        let mut lesson = Conversation::about_image(
+            number.to_string(),
+            &chart.question,
+            ImageSource::Drawn(chart.image),
+            vec![chart.answer.clone()],
+        );
+        lesson.messages.push(Message::assistant(chart.answer));
+        lesson
+    })
+}
+
 /// How many titles held-out charts have.
 fn held_out_titles() -> usize {
     (0..words::QUALIFIERS.len() * words::SUBJECTS.len())
@@ -147,6 +170,16 @@ mod tests {
         assert_eq!(chart, Chart::new(7, Split::Train, 3));
         assert_ne!(chart, Chart::new(7, Split::Train, 4));
         assert_ne!(chart, Chart::new(8, Split::Train, 3));
+    }
+
+    #[test]
+    fn lessons_are_numbered_charts_with_true_answers() {
+        let lessons: Vec<Conversation> = lessons(3..5).collect();
+        assert_eq!(lessons.iter().map(|lesson| lesson.id.as_str()).collect::<Vec<_>>(), ["3", "4"]);
+        let chart = Chart::new(LESSONS, Split::Train, 4);
+        assert_eq!(lessons[1].images, [ImageSource::Drawn(chart.image)]);
+        let turns = [Message::user(format!("<image>\n{}", chart.question)), Message::assistant(chart.answer)];
+        assert_eq!(lessons[1].messages, turns);
     }
 
     #[test]

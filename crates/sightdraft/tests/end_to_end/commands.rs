@@ -1,6 +1,6 @@
 //! The commands on tiny models, from files to what is printed.
 
-use crate::common::{VOCABULARY, arg, draft, image_target, json, picture, sightdraft, text_target};
+use crate::common::{VOCABULARY, arg, draft, image_target, json, picture, refusal, sightdraft, text_target};
 
 #[test]
 fn generate_prints_one_object_and_a_draft_changes_no_token() {
@@ -150,4 +150,21 @@ fn answers_are_regenerated_and_a_draft_is_trained_resumed_and_used() {
     let generate =
         ["generate", "--json", "--device", "cpu", "--target", arg(&target), "--prompt", "w5", "--draft", arg(&last)];
     assert!(json(&generate)["new_tokens"].as_u64().unwrap() > 0);
+}
+
+#[test]
+fn training_charts_are_answered_and_can_be_trained_on() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = image_target(&dir.path().join("target"));
+    let out = dir.path().join("charts.jsonl");
+    let regenerate = ["regenerate", "--device", "cpu", "--target", arg(&target), "--max-new-tokens", "4"];
+    let regenerate = [&regenerate[..], &["--out", arg(&out), "--data"]].concat();
+    for (numbers, added) in [("charts=3..5", "2 answers"), ("charts=4..6", "1 answers")] {
+        let output = sightdraft(&[&regenerate[..], &[numbers]].concat());
+        assert!(String::from_utf8_lossy(&output.stdout).starts_with(added), "{output:?}");
+    }
+    let lines = std::fs::read_to_string(&out).unwrap();
+    assert_eq!(lines.lines().count(), 3);
+    assert!(lines.lines().all(|line| line.contains("images/") && line.contains("answer_ids")), "{lines}");
+    assert!(refusal(&[&regenerate[..], &["charts=9..2"]].concat()).contains("A < B"));
 }

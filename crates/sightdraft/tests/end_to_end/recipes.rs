@@ -46,7 +46,8 @@ fn objective(draft: &str, with: &str) -> &'static str {
 fn every_recipe_passes_a_dry_run() {
     for name in recipes() {
         let (target, draft, with) = parts(&name);
-        let config = root().join("tests/fixtures/configs").join(target);
+        let configs = if target == "builtin" { "crates/sightdraft/assets" } else { "tests/fixtures/configs" };
+        let config = root().join(configs).join(target);
         let set = format!("target={}", arg(&config));
         let recipe = root().join("configs").join(format!("{name}.toml"));
         let arguments = ["train", "--config", arg(&recipe), "--set", &set, "--dry-run", "--assume", "1000x500"];
@@ -68,13 +69,13 @@ fn every_recipe_passes_a_dry_run() {
 fn every_target_has_every_draft_that_fits_it_with_its_loss_and_with_vsd() {
     let names = recipes();
     let targets: std::collections::BTreeSet<&str> = names.iter().map(|name| parts(name).0).collect();
-    assert_eq!(targets.len(), 6, "{targets:?}");
+    assert_eq!(targets.len(), 7, "{targets:?}");
     let mut expected = vec![];
     for target in targets {
         for draft in ["eagle1", "hass", "griffin", "eagle3"] {
             expected.extend(["", "-vsd"].map(|with| format!("{target}-{draft}{with}")));
         }
-        for draft in ["msd", "vispec"].into_iter().filter(|_| target.starts_with("llava")) {
+        for draft in ["msd", "vispec"].into_iter().filter(|_| target.starts_with("llava") || target == "builtin") {
             expected.extend(["", "-stage2", "-vsd"].map(|with| format!("{target}-{draft}{with}")));
         }
     }
