@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sightdraft_core::{Error, Result};
-use sightdraft_draft::Method;
+use sightdraft_draft::{DraftConfig, Method};
+use sightdraft_target::LlamaConfig;
 use sightdraft_train::TrainConfig;
 use toml::{Table, Value};
 
 /// Keys of [`Models`]; all others are the trainer's.
-const MODEL_KEYS: [&str; 7] = ["target", "method", "draft_vocab_size", "start", "data", "held_out", "out"];
+const MODEL_KEYS: [&str; 8] = ["target", "method", "draft_vocab_size", "num_q", "start", "data", "held_out", "out"];
 
 /// What is trained on what, and where it goes. Relative paths start at the working directory.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -22,7 +23,10 @@ pub struct Models {
     pub method: Method,
     /// Draft vocabulary: the most frequent ids of the training answers; the target's whole vocabulary if not given.
     pub draft_vocab_size: Option<usize>,
-    /// A draft to go on from (its vocabulary stays); a fresh one if not given.
+    /// Queries of a ViSpec draft's image adaptor: all but one become tokens that stand for an image; 2, as published, if not
+    /// given.
+    pub num_q: Option<usize>,
+    /// A draft to go on from (its vocabulary and its adaptor stay); a fresh one if not given.
     pub start: Option<String>,
     /// Conversations to train on, as JSON lines.
     pub data: PathBuf,
@@ -30,6 +34,21 @@ pub struct Models {
     pub held_out: PathBuf,
     /// Where checkpoints and metrics go.
     pub out: PathBuf,
+}
+
+impl Models {
+    /// The fresh draft for a target of geometry `target`.
+    ///
+    /// # Errors
+    /// A vocabulary, a number of queries or a target that the method cannot have.
+    pub fn draft(&self, target: &LlamaConfig) -> Result<DraftConfig> {
+        let vocabulary = self.draft_vocab_size.unwrap_or(target.vocab_size);
+        let config = DraftConfig::for_target(self.method, target, vocabulary)?;
+        match self.num_q {
+            Some(num_q) => config.with_num_q(num_q),
+            None => Ok(config),
+        }
+    }
 }
 
 /// A whole recipe.
@@ -129,6 +148,20 @@ mod tests {
         assert_eq!(name(sum, &[]).unwrap(), "1 vsd (survival) + 0.25 lk");
         let message = name("objective = \"vsd\"", &["objective.anchor=-1"]).unwrap_err().to_string();
         assert!(message.contains("objective.anchor"), "{message}");
+    }
+
+    #[test]
+    fn queries_are_for_an_adaptor() {
+        let target = serde_json::json!({"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 4,
+            "num_attention_heads": 2, "vocab_size": 16, "max_position_embeddings": 32});
+        let target = LlamaConfig::from_hf_json(&target, Path::new("config.json")).unwrap();
+        let queries = |overrides: &[&str]| open(RECIPE, overrides).unwrap().models.draft(&target).map(|d| d.num_q);
+        assert_eq!(queries(&["method=vispec"]).unwrap(), 2);
+        assert_eq!(queries(&["method=vispec", "num_q=5"]).unwrap(), 5);
+        for bad in [["method=vispec", "num_q=0"], ["method=vispec", "num_q=99999"], ["method=hass", "num_q=2"]] {
+            let message = queries(&bad).unwrap_err().to_string();
+            assert!(message.contains("num_q"), "{message}");
+        }
     }
 
     #[test]

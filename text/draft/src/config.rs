@@ -16,6 +16,12 @@ use crate::Method;
 use crate::method::METHOD_KEY;
 use crate::taps::default_taps;
 
+/// Queries of a fresh adaptor, as published: one token and the global feature.
+pub const QUERIES: usize = 2;
+
+/// More queries than images have rows would not compress them.
+const MOST_QUERIES: usize = 1024;
+
 /// The key of the layer ids, at either place.
 pub(crate) const TAPS: &str = "eagle_aux_hidden_state_layer_ids";
 
@@ -30,6 +36,9 @@ pub struct DraftConfig {
     pub draft_vocab_size: usize,
     /// Indices into the target's HF hidden_states that are the features, low to high.
     pub taps: Vec<usize>,
+    /// Queries of ViSpec's image adaptor: all but one become tokens that stand for an image, the last its global feature. Where
+    /// there are tensors, they tell; other methods have none.
+    pub num_q: usize,
     /// Whether the residual of EAGLE-3's layer is the normed feature (a variant that speculators trains), not the raw one.
     #[serde(default)]
     pub norm_before_residual: bool,
@@ -89,7 +98,24 @@ impl DraftConfig {
         }
         let layer = LlamaConfig { num_hidden_layers: 1, tie_word_embeddings: false, ..target.clone() };
         let taps = default_taps(method, target.num_hidden_layers)?;
-        Ok(Self { method, layer, draft_vocab_size, taps, norm_before_residual: false })
+        Ok(Self { method, layer, draft_vocab_size, taps, num_q: QUERIES, norm_before_residual: false })
+    }
+
+    /// The same draft with an adaptor of `num_q` queries.
+    ///
+    /// # Errors
+    /// A method without an adaptor; no query, or more than a prompt has use for.
+    pub fn with_num_q(self, num_q: usize) -> Result<Self> {
+        if self.method != Method::Vispec {
+            let (expected, found) =
+                (format!("no such key, for {} has no image adaptor", self.method), num_q.to_string());
+            return Err(Error::invalid("num_q", expected, found, "leave the key out, or choose method = \"vispec\""));
+        }
+        if !(1..=MOST_QUERIES).contains(&num_q) {
+            let expected = format!("1 to {MOST_QUERIES}");
+            return Err(Error::invalid("num_q", expected, num_q.to_string(), "choose a number in that range"));
+        }
+        Ok(Self { num_q, ..self })
     }
 
     /// Reads `config.json` of `dir` and checks it against the geometry of the target.
@@ -102,7 +128,7 @@ impl DraftConfig {
             Some(taps) => taps,
             None => default_taps(method, target.num_hidden_layers)?,
         };
-        let config = Self { method, layer, draft_vocab_size, taps, norm_before_residual };
+        let config = Self { method, layer, draft_vocab_size, taps, num_q: QUERIES, norm_before_residual };
         config.check(target, &dir.join("config.json"))?;
         Ok(config)
     }

@@ -9,7 +9,7 @@ use sightdraft_core::{Checkpoint, Result};
 use sightdraft_target::{KvCache, Llama, Mask};
 
 use crate::published::{self, Published};
-use crate::{DraftConfig, Eagle1, Eagle3, Griffin, Method, UnrollRows, ViSpec, VocabMap, vispec};
+use crate::{DraftConfig, Eagle1, Eagle3, Griffin, Method, UnrollRows, ViSpec, VocabMap};
 
 /// Rows that carry the target's features.
 #[derive(Debug, Clone)]
@@ -113,7 +113,7 @@ impl DraftModel {
         match config.method {
             Method::Eagle3 => Self::Eagle3(Eagle3::init(config, vocab, target, device)),
             Method::Griffin => Self::Griffin(Griffin::init(config, target, device)),
-            Method::Vispec => Self::ViSpec(ViSpec::init(config, vispec::QUERIES, target, device)),
+            Method::Vispec => Self::ViSpec(ViSpec::init(config, target, device)),
             _ => Self::Eagle1(Eagle1::init(config, target, device)),
         }
     }

@@ -2,19 +2,19 @@
 
 use sightdraft_target::LlamaConfig;
 
-use crate::{DraftConfig, Method, vispec};
+use crate::{DraftConfig, Method};
 
 impl DraftConfig {
     /// Numbers in all weights that are the draft's own.
     pub fn parameters(&self) -> u64 {
-        parameters(self.method, &self.layer, self.draft_vocab_size, self.taps.len())
+        parameters(self.method, &self.layer, self.draft_vocab_size, self.taps.len(), self.num_q)
     }
 }
 
 /// Numbers in the weights of a draft of `method` whose decoder layer is shaped like `layer`. What it shares with its target is not
-/// counted; `draft_vocab` and `taps` count where the draft has a head and a fusion of several taps. ViSpec's is the fresh one
-/// of two queries.
-pub fn parameters(method: Method, layer: &LlamaConfig, draft_vocab: usize, taps: usize) -> u64 {
+/// counted; `draft_vocab` and `taps` count where the draft has a head and a fusion of several taps, `num_q` where it
+/// has an image adaptor.
+pub fn parameters(method: Method, layer: &LlamaConfig, draft_vocab: usize, taps: usize, num_q: usize) -> u64 {
     let (h, i) = (layer.hidden_size, layer.intermediate_size);
     let mlp = 3 * h * i;
     let fc = 2 * h * h + h;
@@ -24,7 +24,7 @@ pub fn parameters(method: Method, layer: &LlamaConfig, draft_vocab: usize, taps:
         // The fusion has an MLP too, and the layer's ends in 2H.
         Method::Griffin => fc + mlp + 2 * h + attention(layer, h) + mlp + h * i + h,
         Method::Vispec => {
-            let adaptor = vispec::QUERIES * h + 3 * h * h;
+            let adaptor = num_q * h + 3 * h * h;
             adaptor + fc + fc + attention(layer, h) + mlp + h
         }
     };

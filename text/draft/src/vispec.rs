@@ -18,9 +18,6 @@ use crate::one_layer::{self, Fused, OneLayer};
 use crate::published::Published;
 use crate::{Draft, DraftConfig, DraftPass, DraftState, Eagle1, FeatureRows, INIT_STD, UnrollRows, VocabMap, fusion};
 
-/// Queries of a fresh adaptor, as published: one token and the global feature.
-pub(crate) const QUERIES: usize = 2;
-
 /// The ViSpec head.
 #[derive(Module, Debug)]
 pub struct ViSpec {
@@ -41,14 +38,13 @@ struct Images {
 }
 
 impl ViSpec {
-    /// A fresh head for `target` whose adaptor has `queries` queries.
-    /// Images do not reach text at first: the fusion with the global feature is `[I | 0]`, as published. The rest starts as
+    /// A fresh head for `target`. Images do not reach text at first: the fusion with the global feature is `[I | 0]`, as published. The rest starts as
     /// [`Eagle1::init`] does.
-    pub fn init(config: DraftConfig, queries: usize, target: &Llama, device: &Device) -> Self {
+    pub fn init(config: DraftConfig, target: &Llama, device: &Device) -> Self {
         let width = config.layer.hidden_size;
         let through = Tensor::cat(vec![Tensor::eye(width, device), Tensor::zeros([width, width], device)], 0);
         Self {
-            imadpt: ImageAdaptor::init(queries, &config.layer, INIT_STD, device),
+            imadpt: ImageAdaptor::init(config.num_q, &config.layer, INIT_STD, device),
             img_fc: fusion::with_bias(through),
             eagle: Eagle1::init(config, target, device),
         }
@@ -59,8 +55,10 @@ impl ViSpec {
     /// # Errors
     /// A missing tensor or another shape.
     pub fn load(checkpoint: &Checkpoint, config: DraftConfig, target: &Llama, device: &Device) -> Result<Self> {
+        let imadpt = ImageAdaptor::load(checkpoint, "imadpt", &config.layer, device)?;
+        let config = DraftConfig { num_q: imadpt.queries(), ..config };
         Ok(Self {
-            imadpt: ImageAdaptor::load(checkpoint, "imadpt", &config.layer, device)?,
+            imadpt,
             img_fc: fusion::load(checkpoint, "img_fc", config.layer.hidden_size, device)?,
             eagle: Eagle1::load(checkpoint, config, target, device)?,
         })

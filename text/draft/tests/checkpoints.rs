@@ -4,7 +4,7 @@ use std::path::Path;
 
 use burn::prelude::*;
 use sightdraft_core::checkpoint::save_safetensors;
-use sightdraft_draft::{Draft, DraftConfig, DraftModel, Eagle3, FeatureRows, Method, Published, VocabMap};
+use sightdraft_draft::{Draft, DraftConfig, DraftModel, Eagle3, FeatureRows, Method, Published, ViSpec, VocabMap};
 use sightdraft_target::config::RopeScaling;
 use sightdraft_target::{Llama, LlamaConfig, Mask, RopeConfig};
 
@@ -174,6 +174,10 @@ fn parameters_are_counted_without_weights() {
         let draft = sharing(method, &target());
         assert_eq!(draft.published().config().parameters(), count(&draft) as u64, "{method}");
     }
+    let config = DraftConfig::for_target(Method::Vispec, &target().config, target().config.vocab_size).unwrap();
+    let config = config.with_num_q(5).unwrap();
+    let vispec = DraftModel::ViSpec(ViSpec::init(config.clone(), &target(), &Device::flex()));
+    assert_eq!(config.parameters(), count(&vispec) as u64);
     assert_eq!(draft().config.parameters(), count(&DraftModel::Eagle3(draft())) as u64);
 }
 

@@ -37,8 +37,8 @@ fn target() -> Llama {
 /// A ViSpec draft of `queries` queries whose text hears of images.
 fn vispec(target: &Llama, queries: usize) -> DraftModel {
     let device = Device::flex();
-    let config = DraftConfig::for_target(Method::Vispec, &target.config, 12).unwrap();
-    let mut draft = ViSpec::init(config, queries, target, &device);
+    let config = DraftConfig::for_target(Method::Vispec, &target.config, 12).unwrap().with_num_q(queries).unwrap();
+    let mut draft = ViSpec::init(config, target, &device);
     draft.img_fc = Projection::init(2 * H, H, true, 0.3, &device);
     draft.imadpt.o_proj = Projection::init(H, H, false, 0.3, &device);
     DraftModel::ViSpec(draft)

@@ -29,7 +29,7 @@ fn drafts(target: &Llama) -> Vec<DraftModel> {
     let device = Device::flex();
     let config = |method| DraftConfig::for_target(method, &config(), 40).unwrap();
     let vispec = |queries| {
-        let mut draft = ViSpec::init(config(Method::Vispec), queries, target, &device);
+        let mut draft = ViSpec::init(config(Method::Vispec).with_num_q(queries).unwrap(), target, &device);
         draft.img_fc = Projection::init(32, 16, true, 0.3, &device);
         DraftModel::ViSpec(draft)
     };

@@ -11,7 +11,7 @@ use serde::Serialize;
 use sightdraft_core::{Message, Result};
 use sightdraft_datasets::charts::ChartScore;
 use sightdraft_decode::{Acceptance, Request, Sampling, TreeShape};
-use sightdraft_draft::{DraftModel, Method};
+use sightdraft_draft::{DraftConfig, DraftModel, Method};
 use sightdraft_eval::benchmarks::Charts;
 use sightdraft_eval::benchmarks::charts::picture;
 use sightdraft_eval::report::table;
@@ -81,7 +81,9 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     };
     let steps = effort.steps;
     tell(&format!("training a draft: {} steps of soft_ce as the common start", effort.start_steps));
-    let fresh = fresh_draft(Method::Eagle3, &school.lessons, None, SEED, target.model.llama(), &device)?;
+    let llama = target.model.llama();
+    let config = DraftConfig::for_target(Method::Eagle3, &llama.config, llama.config.vocab_size)?;
+    let fresh = fresh_draft(config, &school.lessons, SEED, llama, &device);
     let start = school.train("start", fresh, soft_ce(), effort.start_steps, &device)?;
     tell(&format!("going on from it twice with equal compute: {steps} steps of soft_ce, {steps} of VSD"));
     for (name, objective) in [("soft_ce", soft_ce()), ("vsd", vsd())] {

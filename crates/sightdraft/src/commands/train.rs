@@ -6,7 +6,7 @@ use burn::tensor::{DType, Device};
 use clap::Args;
 use sightdraft_core::{Error, Result, hub};
 use sightdraft_datasets::training;
-use sightdraft_draft::{DraftConfig, DraftModel, Method, VocabMap};
+use sightdraft_draft::{DraftConfig, DraftModel, VocabMap};
 use sightdraft_target::{Llama, LlamaConfig, ServedTarget};
 use sightdraft_train::peak::peak_memory;
 use sightdraft_train::plan::gib;
@@ -135,30 +135,28 @@ pub fn first_draft(recipe: &Recipe, examples: &[Example], target: &Llama, device
     match &recipe.models.start {
         Some(start) => DraftModel::open(&hub::resolve(start)?, target, device),
         None => {
-            let models = &recipe.models;
-            fresh_draft(models.method, examples, models.draft_vocab_size, recipe.train.seed, target, device)
+            let config = recipe.models.draft(&target.config)?;
+            Ok(fresh_draft(config, examples, recipe.train.seed, target, device))
         }
     }
 }
 
 /// An untrained draft whose vocabulary is the ids that the assistant says most often; its weights follow from `seed`.
 pub fn fresh_draft(
-    method: Method,
+    config: DraftConfig,
     examples: &[Example],
-    vocabulary: Option<usize>,
     seed: u64,
     target: &Llama,
     device: &Device,
-) -> Result<DraftModel> {
+) -> DraftModel {
     device.seed(seed);
-    let size = vocabulary.unwrap_or(target.config.vocab_size);
-    let config = DraftConfig::for_target(method, &target.config, size)?;
+    let size = config.draft_vocab_size;
     let vocabulary = if size == target.config.vocab_size {
         VocabMap::identity(size)
     } else {
         VocabMap::most_frequent(&counts(examples, target.config.vocab_size), size)
     };
-    Ok(DraftModel::init(config, vocabulary, target, device))
+    DraftModel::init(config, vocabulary, target, device)
 }
 
 /// How often the assistant says each id.
@@ -175,8 +173,7 @@ fn counts(examples: &[Example], vocabulary: usize) -> Vec<u64> {
 fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>, dtype: DType) -> Result<()> {
     let dir = builtin::resolve_configs(&recipe.models.target)?;
     let target = LlamaConfig::open(&dir)?;
-    let size = recipe.models.draft_vocab_size.unwrap_or(target.vocab_size);
-    let draft = DraftConfig::for_target(recipe.models.method, &target, size)?;
+    let draft = recipe.models.draft(&target)?;
     let data = recipe.models.data.display();
     let (sizes, source) = match assume {
         Some((conversations, rows)) => (vec![Size { rows, image: false }; conversations], "assumed".to_string()),
@@ -186,7 +183,7 @@ fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>, dtype: DType) -> 
     let plan = whole_plan(&recipe.train, &dir, &draft, &sizes, dtype)?;
     say_line(&format!(
         "target         {} ({} layers, width {})\n\
-         draft          {}, taps {:?}, vocabulary {size} of {}\n\
+         draft          {}, taps {:?}, vocabulary {} of {}\n\
          objective      {}\n\
          data           {source}\n{}",
         recipe.models.target,
@@ -194,6 +191,7 @@ fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>, dtype: DType) -> 
         target.hidden_size,
         draft.method,
         draft.taps,
+        draft.draft_vocab_size,
         target.vocab_size,
         recipe.train.objective.objective().name(),
         plan

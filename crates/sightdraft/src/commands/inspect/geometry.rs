@@ -7,6 +7,7 @@ use serde::Serialize;
 use serde_json::Value;
 use sightdraft_core::files::read_json;
 use sightdraft_core::{Checkpoint, Error, Result};
+use sightdraft_draft::config::QUERIES;
 use sightdraft_draft::{Method, size};
 use sightdraft_target::LlamaConfig;
 use sightdraft_vision::VisionConfig;
@@ -74,7 +75,7 @@ impl Geometry {
         match self.kind {
             Kind::Draft(method) => {
                 let vocabulary = self.draft_vocabulary.map_or(self.text.vocab_size, |size| size as usize);
-                size::parameters(method, &self.text, vocabulary, TAPS)
+                size::parameters(method, &self.text, vocabulary, TAPS, QUERIES)
             }
             _ => {
                 let heads = if self.text.tie_word_embeddings { 1 } else { 2 };
