@@ -141,7 +141,7 @@ fn without(features: Tensor<3>, image: &[Option<usize>]) -> Tensor<3> {
 #[cfg(test)]
 mod tests {
     use sightdraft_draft::DraftModel;
-    use sightdraft_fixtures::{Fixture, root};
+    use sightdraft_fixtures::{Fixture, recordings, root};
     use sightdraft_target::LlamaConfig;
     use sightdraft_target::load::load_llama;
 
@@ -158,14 +158,15 @@ mod tests {
     fn fixture_trees_of_the_draft_itself_are_the_same() {
         let device = Device::flex();
         let llama = target(&device);
-        for (folder, recorded, features) in [
-            ("eagle3", "tree/eagle3.safetensors", "e3.hidden_states"),
-            ("hass", "hass/tree.safetensors", "hidden_states"),
-            ("griffin", "griffin/tree.safetensors", "hidden_states"),
-        ] {
-            let draft = DraftModel::open(&root().join(folder), &llama, &device).unwrap();
-            let fixture = Fixture::open(&root().join(recorded));
-            check_trees(&draft, &llama, &fixture, fixture.tensor(features, &device));
+        let eagle3 = DraftModel::open(&root().join("eagle3"), &llama, &device).unwrap();
+        for recording in recordings("tree", "e3.hidden_states") {
+            let hidden = recording.fixture.tensor("e3.hidden_states", &device);
+            check_trees(&eagle3, &llama, &recording.fixture, hidden);
+        }
+        for recording in ["hass", "griffin"].into_iter().flat_map(|folder| recordings(folder, "draft_tokens")) {
+            let draft = DraftModel::open(recording.draft_dir().path(), &llama, &device).unwrap();
+            let hidden = recording.fixture.tensor("hidden_states", &device);
+            check_trees(&draft, &llama, &recording.fixture, hidden);
         }
     }
 

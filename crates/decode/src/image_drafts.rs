@@ -3,7 +3,7 @@
 use burn::prelude::*;
 use sightdraft_core::Checkpoint;
 use sightdraft_draft::DraftModel;
-use sightdraft_fixtures::{Fixture, root};
+use sightdraft_fixtures::{Fixture, recordings, root};
 use sightdraft_target::load::load_llama;
 use sightdraft_target::{Llama, LlavaConfig, PromptRows};
 
@@ -15,14 +15,6 @@ fn target(device: &Device) -> Llama {
     let checkpoint = Checkpoint::open_file(&dir.join("model.safetensors")).unwrap();
     let config = LlavaConfig::open(&dir).unwrap().text;
     load_llama(&checkpoint, &config, "language_model.model.", "language_model.lm_head", device).unwrap()
-}
-
-fn open(folder: &str, weights: &str, target: &Llama, device: &Device) -> DraftModel {
-    let dir = tempfile::tempdir().unwrap();
-    for (from, to) in [("config.json", "config.json"), (weights, "model.safetensors")] {
-        std::fs::copy(root().join(folder).join(from), dir.path().join(to)).unwrap();
-    }
-    DraftModel::open(dir.path(), target, device).unwrap()
 }
 
 fn ids(fixture: &Fixture, name: &str) -> Vec<u32> {
@@ -67,23 +59,32 @@ fn check(draft: &DraftModel, target: &Llama, fixture: &Fixture, image: std::ops:
     check_tree(&drafting.tree(*next.last().unwrap(), 100), fixture, "cont.");
 }
 
-#[test]
-fn fixture_msd_trees_behind_a_large_image_are_the_same() {
+/// Every recorded tree of the drafts in `folder`; `image` gives the rows of the image in a prompt.
+fn check_all(folder: &str, image: impl Fn(&Fixture) -> std::ops::Range<usize>) {
     let device = Device::flex();
     let target = target(&device);
-    let draft = open("msd", "model.safetensors", &target, &device);
-    let fixture = Fixture::open(&root().join("msd/tree_576.safetensors"));
-    let start = fixture.i64("input_ids").iter().position(|&id| id == -200).unwrap();
-    check(&draft, &target, &fixture, start..start + 576);
+    for recording in recordings(folder, "draft_tokens") {
+        println!("{}", recording.name);
+        let draft = DraftModel::open(recording.draft_dir().path(), &target, &device).unwrap();
+        check(&draft, &target, &recording.fixture, image(&recording.fixture));
+    }
 }
 
 #[test]
-fn fixture_vispec_trees_over_a_compressed_image_are_the_same() {
-    let device = Device::flex();
-    let target = target(&device);
-    let draft = open("vispec", "model_numq2.safetensors", &target, &device);
-    let fixture = Fixture::open(&root().join("vispec/tree_numq2.safetensors"));
-    let rows: Vec<usize> =
-        (0..).zip(fixture.u8("image_mask")).filter(|(_, image)| *image != 0).map(|row| row.0).collect();
-    check(&draft, &target, &fixture, rows[0]..rows[rows.len() - 1] + 1);
+fn fixture_msd_trees_behind_large_images_are_the_same() {
+    check_all("msd", |fixture| {
+        let (ids, rows) = (fixture.i64("input_ids"), fixture.shape("inputs_embeds")[1]);
+        let start = ids.iter().position(|&id| id == -200).unwrap();
+        // The ids end with the tree's root, which is no row of the prompt yet.
+        start..start + rows - (ids.len() - 2)
+    });
+}
+
+#[test]
+fn fixture_vispec_trees_over_compressed_images_are_the_same() {
+    check_all("vispec", |fixture| {
+        let mask = fixture.u8("image_mask");
+        let rows: Vec<usize> = (0..mask.len()).filter(|&row| mask[row] != 0).collect();
+        rows[0]..rows[rows.len() - 1] + 1
+    });
 }

@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn queries_are_for_an_adaptor() {
         let target = serde_json::json!({"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 4,
-            "num_attention_heads": 2, "vocab_size": 16, "max_position_embeddings": 32});
+            "num_attention_heads": 2, "vocab_size": 16, "max_position_embeddings": 32, "rms_norm_eps": 1e-5});
         let target = LlamaConfig::from_hf_json(&target, Path::new("config.json")).unwrap();
         let queries = |overrides: &[&str]| open(RECIPE, overrides).unwrap().models.draft(&target).map(|d| d.num_q);
         assert_eq!(queries(&["method=vispec"]).unwrap(), 2);

@@ -7,7 +7,7 @@ use burn::tensor::TensorData;
 use rand::SeedableRng;
 use sightdraft_core::Checkpoint;
 use sightdraft_draft::{Draft, DraftModel};
-use sightdraft_fixtures::{Fixture, TOLERANCE, root};
+use sightdraft_fixtures::{Fixture, TOLERANCE, recordings, root};
 use sightdraft_target::llava::LlavaConfig;
 use sightdraft_target::load::load_llama;
 use sightdraft_target::{Llama, LlamaConfig};
@@ -24,14 +24,14 @@ struct Recording {
 }
 
 impl Recording {
-    /// The step of `file` in `folder`, whose draft's weights are in `weights`.
-    fn open(folder: &str, weights: &str, file: &str, target: Llama) -> Self {
-        let (from, dir) = (root().join(folder), tempfile::tempdir().unwrap());
-        for (name, place) in [("config.json", "config.json"), (weights, "model.safetensors")] {
-            std::fs::copy(from.join(name), dir.path().join(place)).unwrap();
-        }
-        let draft = DraftModel::open(dir.path(), &target, &Device::flex()).unwrap();
-        Self { fixture: Fixture::open(&from.join(file)), target, draft: trainable(draft, None) }
+    /// Every step in `folder` that holds `tensor`.
+    fn all(folder: &str, tensor: &str, target: fn() -> Llama) -> impl Iterator<Item = Self> {
+        recordings(folder, tensor).into_iter().map(move |recording| {
+            println!("{}", recording.name);
+            let target = target();
+            let draft = DraftModel::open(recording.draft_dir().path(), &target, &Device::flex()).unwrap();
+            Self { fixture: recording.fixture, target, draft: trainable(draft, None) }
+        })
     }
 
     /// The recorded rows as sequences of L + 1 tokens: row t trains where x_{t+2} is the assistant's. `image` flags x_t in each
@@ -137,17 +137,19 @@ fn on(values: &[i64]) -> Vec<bool> {
 
 #[test]
 fn fixture_eagle1_loss() {
-    let recording = Recording::open("eagle1", "model.safetensors", "train_step.safetensors", text_target());
-    let unrolled = recording.unroll(&on(&recording.fixture.i64("loss_mask")), &[], 1);
-    recording.check(&Eagle1Loss::default(), &unrolled, recording.fixture.f32("loss")[0], "");
+    for recording in Recording::all("eagle1", "out_logits", text_target) {
+        let unrolled = recording.unroll(&on(&recording.fixture.i64("loss_mask")), &[], 1);
+        recording.check(&Eagle1Loss::default(), &unrolled, recording.fixture.f32("loss")[0], "");
+    }
 }
 
 /// Three steps whose gradients add up, as the originals call backward three times.
 fn three_steps(folder: &str, objective: &dyn Objective) {
-    let recording = Recording::open(folder, "model.safetensors", "train_unroll.safetensors", text_target());
-    let unrolled = recording.unroll(&on(&recording.fixture.i64("loss_mask")), &[], 3);
-    let totals = (0..3).map(|step| recording.fixture.f32(&format!("corrected3.step{step}.total"))[0]);
-    recording.check(objective, &unrolled, totals.sum(), "corrected3.");
+    for recording in Recording::all(folder, "corrected3.step0.predict", text_target) {
+        let unrolled = recording.unroll(&on(&recording.fixture.i64("loss_mask")), &[], 3);
+        let totals = (0..3).map(|step| recording.fixture.f32(&format!("corrected3.step{step}.total"))[0]);
+        recording.check(objective, &unrolled, totals.sum(), "corrected3.");
+    }
 }
 
 #[test]
@@ -163,19 +165,23 @@ fn fixture_griffin_loss() {
 /// A visual and a text sample; the visual one's image rows enter without features.
 #[test]
 fn fixture_msd_loss() {
-    let recording = Recording::open("msd", "model.safetensors", "train_step.safetensors", seeing_target());
-    let rows = recording.fixture.shape("hidden_states")[1];
-    // The recorded image is x_5 to x_8 of the first sample.
-    let visual: Vec<bool> = (0..rows).map(|t| (5..9).contains(&t)).collect();
-    let mask = on(&recording.fixture.i64("loss_mask"));
-    let unrolled = recording.unroll(&mask, &[visual], 1);
-    recording.check(&Eagle1Loss::default(), &unrolled, recording.fixture.f32("loss")[0], "");
+    for recording in Recording::all("msd", "inputs_embeds_shifted", seeing_target) {
+        let (rows, ids) = (recording.fixture.shape("hidden_states")[1], recording.fixture.i64("raw_ids_visual"));
+        // One id stands for the image; the last of the `rows` is there for its guess alone.
+        let start = ids.iter().position(|&id| id == -200).unwrap();
+        let image = start..start + rows - (ids.len() - 1);
+        let visual: Vec<bool> = (0..rows).map(|t| image.contains(&t)).collect();
+        let mask = on(&recording.fixture.i64("loss_mask"));
+        let unrolled = recording.unroll(&mask, &[visual], 1);
+        recording.check(&Eagle1Loss::default(), &unrolled, recording.fixture.f32("loss")[0], "");
+    }
 }
 
 #[test]
 fn fixture_vispec_second_stage_loss() {
-    let recording = Recording::open("vispec", "model_numq2.safetensors", "train_numq2.safetensors", seeing_target());
-    let flags = |name: &str| recording.fixture.u8(name).iter().map(|on| *on != 0).collect::<Vec<_>>();
-    let unrolled = recording.unroll(&flags("loss_mask_shifted"), &[flags("image_mask")], 2);
-    recording.check(&VispecLoss { stage: 2 }, &unrolled, recording.fixture.f32("loss")[0], "");
+    for recording in Recording::all("vispec", "adapted_image_tokens", seeing_target) {
+        let flags = |name: &str| recording.fixture.u8(name).iter().map(|on| *on != 0).collect::<Vec<_>>();
+        let unrolled = recording.unroll(&flags("loss_mask_shifted"), &[flags("image_mask")], 2);
+        recording.check(&VispecLoss { stage: 2 }, &unrolled, recording.fixture.f32("loss")[0], "");
+    }
 }

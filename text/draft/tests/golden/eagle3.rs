@@ -6,7 +6,7 @@ use burn::prelude::*;
 use burn::tensor::activation::{log_softmax, softmax};
 use sightdraft_core::Checkpoint;
 use sightdraft_draft::{Draft, DraftConfig, Eagle3, FeatureRows};
-use sightdraft_fixtures::{Fixture, TOLERANCE, files, root};
+use sightdraft_fixtures::{Fixture, TOLERANCE, files, recordings, root};
 use sightdraft_target::{LlamaConfig, Mask, Projection};
 
 use crate::mask;
@@ -165,13 +165,18 @@ fn check_keys(draft_keys: Option<(Tensor<4>, Tensor<4>)>, fixture: &Fixture, ste
 #[test]
 fn fixture_inference_is_the_same() {
     let device = Device::flex();
-    let draft = open(&root().join("eagle3"), &device);
-    let fixture = Fixture::open(&root().join("eagle3/infer.safetensors"));
+    for recording in recordings("eagle3", "prefill.hidden_out") {
+        let draft = open(recording.draft_dir().path(), &device);
+        check_inference(&draft, &recording.fixture, &device);
+    }
+}
+
+fn check_inference(draft: &Eagle3, fixture: &Fixture, device: &Device) {
     let ids = fixture.i64("draft_input_ids");
     let n = ids.len();
     let rows = FeatureRows {
-        features: fixture.tensor("taps_concat", &device),
-        embeds: embed(&ids, &device),
+        features: fixture.tensor("taps_concat", device),
+        embeds: embed(&ids, device),
         positions: &[(0..n).collect()],
         mask: &Mask::Causal,
         image: &[vec![None; n]],
@@ -181,13 +186,13 @@ fn fixture_inference_is_the_same() {
     let logits = draft.logits(pass.predict);
     fixture.check("prefill.hidden_out", pass.hidden.clone());
     fixture.check("prefill.draft_logits", logits.clone());
-    check_keys(state.cache.layer(0), &fixture, "prefill");
+    check_keys(state.cache.layer(0), fixture, "prefill");
     let best: i64 = logits.narrow(1, n - 1, 1).argmax(2).into_scalar();
     let token = i64::from(draft.vocab.target(best as u32));
     assert_eq!(token, fixture.i64("step.token_target_id")[0]);
     let hidden = pass.hidden.narrow(1, n - 1, 1);
-    let pass = draft.step(&mut state, hidden, embed(&[token], &device), &[vec![n]], &Mask::Causal);
+    let pass = draft.step(&mut state, hidden, embed(&[token], device), &[vec![n]], &Mask::Causal);
     fixture.check("step.hidden_out", pass.hidden.clone());
     fixture.check("step.draft_logits", draft.logits(pass.predict));
-    check_keys(state.cache.layer(0), &fixture, "step");
+    check_keys(state.cache.layer(0), fixture, "step");
 }

@@ -4,7 +4,7 @@ use burn::prelude::*;
 use burn::tensor::activation::{log_softmax, softmax};
 use sightdraft_draft::layer::UnnormedLayer;
 use sightdraft_draft::{Draft, DraftModel, DraftPass, FeatureRows, Method};
-use sightdraft_fixtures::{Fixture, TOLERANCE, root};
+use sightdraft_fixtures::{self as fixtures, Fixture, TOLERANCE, recordings, root};
 use sightdraft_target::{Llama, Mask, Projection};
 
 use crate::{mask, target};
@@ -18,11 +18,11 @@ struct Recording {
 }
 
 impl Recording {
-    fn open(folder: &str, file: &str, packed: bool) -> Self {
-        let (dir, device) = (root().join(folder), Device::flex().autodiff());
-        let target = target(packed);
-        let draft = DraftModel::open(&dir, &target, &device).unwrap();
-        Self { fixture: Fixture::open(&dir.join(file)), device, target, draft }
+    fn open(recording: fixtures::Recording, packed: bool) -> Self {
+        println!("{}", recording.name);
+        let (target, device) = (target(packed), Device::flex().autodiff());
+        let draft = DraftModel::open(recording.draft_dir().path(), &target, &device).unwrap();
+        Self { fixture: recording.fixture, device, target, draft }
     }
 
     fn unroll(&self, steps: usize) -> Vec<DraftPass> {
@@ -128,9 +128,9 @@ fn top_ten(logits: Tensor<3>, teacher: Tensor<3>, mask: &Tensor<3>) -> Tensor<1>
 }
 
 #[test]
-fn fixture_eagle1_training_step_is_the_same() {
-    for packed in [false, true] {
-        let recording = Recording::open("eagle1", "train_step.safetensors", packed);
+fn fixture_eagle1_training_steps_are_the_same() {
+    let both = |packed| recordings("eagle1", "out_logits").into_iter().map(move |one| Recording::open(one, packed));
+    for recording in both(false).chain(both(true)) {
         assert_eq!(recording.draft.taps(), [8]);
         let pass = &recording.unroll(1)[0];
         let (fixture, mask) = (&recording.fixture, recording.mask("loss_mask"));
@@ -148,8 +148,7 @@ fn fixture_eagle1_training_step_is_the_same() {
 }
 
 /// The three steps of HASS or GRIFFIN with `weight` on the distillation: every figure, and the gradient of their sum.
-fn check_three_steps(folder: &str, weight: f64) {
-    let recording = Recording::open(folder, "train_unroll.safetensors", true);
+fn check_three_steps(recording: &Recording, weight: f64) {
     let fixture = &recording.fixture;
     let mut total = Tensor::<1>::zeros([1], &recording.device);
     for (step, pass) in recording.unroll(3).into_iter().enumerate() {
@@ -177,54 +176,60 @@ fn check_three_steps(folder: &str, weight: f64) {
 
 #[test]
 fn fixture_hass_unroll_is_the_same() {
-    check_three_steps("hass", 1.0);
+    for recording in recordings("hass", "corrected3.step0.predict") {
+        check_three_steps(&Recording::open(recording, true), 1.0);
+    }
 }
 
 #[test]
 fn fixture_griffin_unroll_is_the_same() {
-    check_three_steps("griffin", 0.5);
+    for recording in recordings("griffin", "corrected3.step0.predict") {
+        check_three_steps(&Recording::open(recording, true), 0.5);
+    }
 }
 
-/// Rows one by one over the cache, then two at once, are the rows all at once; the recorded ones where there are some.
+/// Rows one by one over the cache, then two at once, are the rows all at once.
 #[test]
 fn fixture_continuation_with_the_stable_cache_is_the_same() {
-    for (folder, file) in [
-        ("eagle1", "train_step.safetensors"),
-        ("hass", "train_unroll.safetensors"),
-        ("griffin", "train_unroll.safetensors"),
-    ] {
-        let device = Device::flex();
-        let target = target(true);
-        let draft = DraftModel::open(&root().join(folder), &target, &device).unwrap().for_inference();
-        let fixture = Fixture::open(&root().join(folder).join(file));
-        let features = fixture.tensor::<3>("hidden_states", &device).narrow(0, 0, 1);
-        let n = features.dims()[1];
-        let ids: Vec<u32> = fixture.i64("input_ids_shifted")[..n].iter().map(|&id| id as u32).collect();
-        let embeds = target.embed_ids(&ids);
-        let mut state = draft.start();
-        let mut parts = Vec::new();
-        for rows in [0..1, 1..n - 2, n - 2..n] {
-            let (start, count) = (rows.start, rows.len());
-            let part = |x: &Tensor<3>| x.clone().narrow(1, start, count);
-            // What a tree leaves in the cache is forgotten.
-            let guess = part(&features).narrow(1, 0, 1);
-            draft.step(&mut state, guess.clone(), guess, &[vec![start]], &Mask::Causal);
-            state.cache.truncate(start);
-            let rows = FeatureRows {
-                features: part(&features),
-                embeds: part(&embeds),
-                positions: &[rows.collect()],
-                mask: &Mask::Causal,
-                image: &[vec![None; count]],
-            };
-            parts.push(draft.extend(&mut state, rows).predict);
+    for (folder, predict) in
+        [("eagle1", "predict"), ("hass", "inference_class.predict"), ("griffin", "inference_class.predict")]
+    {
+        for recording in recordings(folder, predict) {
+            check_continuation(&recording, predict);
         }
-        let recorded = if folder == "eagle1" { "predict" } else { "inference_class.predict" };
-        let whole = fixture.tensor::<3>(recorded, &device).narrow(0, 0, 1);
-        let diff: f32 = (Tensor::cat(parts, 1) - whole).abs().max().into_scalar();
-        println!("{folder}: max |diff| {diff:.2e}");
-        assert!(diff <= TOLERANCE, "{folder}: {diff}");
     }
+}
+
+fn check_continuation(recording: &fixtures::Recording, predict: &str) {
+    let (device, target) = (Device::flex(), target(true));
+    let draft = DraftModel::open(recording.draft_dir().path(), &target, &device).unwrap().for_inference();
+    let fixture = &recording.fixture;
+    let features = fixture.tensor::<3>("hidden_states", &device).narrow(0, 0, 1);
+    let n = features.dims()[1];
+    let ids: Vec<u32> = fixture.i64("input_ids_shifted")[..n].iter().map(|&id| id as u32).collect();
+    let embeds = target.embed_ids(&ids);
+    let mut state = draft.start();
+    let mut parts = Vec::new();
+    for rows in [0..1, 1..n - 2, n - 2..n] {
+        let (start, count) = (rows.start, rows.len());
+        let part = |x: &Tensor<3>| x.clone().narrow(1, start, count);
+        // What a tree leaves in the cache is forgotten.
+        let guess = part(&features).narrow(1, 0, 1);
+        draft.step(&mut state, guess.clone(), guess, &[vec![start]], &Mask::Causal);
+        state.cache.truncate(start);
+        let rows = FeatureRows {
+            features: part(&features),
+            embeds: part(&embeds),
+            positions: &[rows.collect()],
+            mask: &Mask::Causal,
+            image: &[vec![None; count]],
+        };
+        parts.push(draft.extend(&mut state, rows).predict);
+    }
+    let whole = fixture.tensor::<3>(predict, &device).narrow(0, 0, 1);
+    let diff: f32 = (Tensor::cat(parts, 1) - whole).abs().max().into_scalar();
+    println!("{}: max |diff| {diff:.2e}", recording.name);
+    assert!(diff <= TOLERANCE, "{}: {diff}", recording.name);
 }
 
 #[test]

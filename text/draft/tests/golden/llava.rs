@@ -1,14 +1,12 @@
 //! The recorded LLaVA, and drafts for it.
 
-use std::path::Path;
-
 use burn::prelude::*;
 use burn::tensor::Gradients;
 use sightdraft_core::Checkpoint;
-use sightdraft_draft::{DraftModel, Eagle1};
-use sightdraft_fixtures::{Fixture, root};
+use sightdraft_draft::{Draft, DraftModel, DraftState, Eagle1, FeatureRows};
+use sightdraft_fixtures::{Fixture, Recording, root};
 use sightdraft_target::load::load_llama;
-use sightdraft_target::{Llama, LlavaConfig, Projection};
+use sightdraft_target::{Llama, LlavaConfig, Mask, Projection};
 
 use crate::family::check_layer;
 
@@ -20,18 +18,31 @@ pub fn target(device: &Device) -> Llama {
     load_llama(&checkpoint, &config, "language_model.model.", "language_model.lm_head", device).unwrap()
 }
 
-/// The draft of `folder` whose weights are in `weights`.
-pub fn open(folder: &str, weights: &str, target: &Llama, device: &Device) -> DraftModel {
-    let (from, dir) = (root().join(folder), tempfile::tempdir().unwrap());
-    let copy = |from: &Path, name: &str| std::fs::copy(from, dir.path().join(name)).unwrap();
-    copy(&from.join("config.json"), "config.json");
-    copy(&from.join(weights), "model.safetensors");
-    DraftModel::open(dir.path(), target, device).unwrap()
+/// The draft that was recorded.
+pub fn open(recording: &Recording, target: &Llama, device: &Device) -> DraftModel {
+    println!("{}", recording.name);
+    DraftModel::open(recording.draft_dir().path(), target, device).unwrap()
 }
 
 /// Which image the row after each row belongs to, where one image's rows are marked.
 pub fn next_is_image(mask: &[u8]) -> Vec<Option<usize>> {
     mask[1..].iter().chain([&0]).map(|&image| (image != 0).then_some(0)).collect()
+}
+
+/// The call after the first tree, on the rows that were accepted.
+pub fn check_continuation(model: &DraftModel, state: &mut DraftState, target: &Llama, fixture: &Fixture) {
+    let before = fixture.i64("input_ids").len();
+    let next: Vec<u32> = fixture.i64("cont.input_ids")[before..].iter().map(|&id| id as u32).collect();
+    let positions = fixture.i64("cont.prefill_position_ids").iter().map(|&position| position as usize).collect();
+    let rows = FeatureRows {
+        features: fixture.tensor("cont.hidden_states", &Device::flex()),
+        embeds: target.embed_ids(&next),
+        positions: &[positions],
+        mask: &Mask::Causal,
+        image: &[vec![None; next.len()]],
+    };
+    let pass = model.extend(state, rows);
+    fixture.check("cont.step0.logits", model.logits(pass.predict.narrow(1, next.len() - 1, 1)).squeeze_dim::<2>(0));
 }
 
 /// Gradients of the named matrices and of fusion and layer against the recorded ones.

@@ -3,11 +3,11 @@
 use burn::prelude::*;
 use burn::tensor::activation::softmax;
 use sightdraft_draft::{Draft, DraftModel, Eagle1, FeatureRows, Method};
-use sightdraft_fixtures::{Fixture, TOLERANCE, root};
+use sightdraft_fixtures::{Fixture, TOLERANCE, recordings};
 use sightdraft_target::Mask;
 
 use crate::family::{cross_entropy, smooth_l1};
-use crate::llava::{check_gradients, open, target};
+use crate::llava::{check_continuation, check_gradients, open, target};
 use crate::mask;
 
 fn eagle(model: &DraftModel) -> &Eagle1 {
@@ -33,71 +33,68 @@ fn loss(draft: &Eagle1, fixture: &Fixture, predict: Tensor<3>, device: &Device) 
     vloss + ploss * 0.1
 }
 
-#[test]
-fn fixture_training_step_is_the_same() {
-    let device = Device::flex().autodiff();
-    let target = target(&device);
-    let model = open("msd", "model.safetensors", &target, &device);
-    let draft = eagle(&model);
-    assert_eq!(draft.config.method, Method::Msd);
-    let fixture = Fixture::open(&root().join("msd/train_step.safetensors"));
-    let n = fixture.shape("attention_mask")[1];
-    let mask = mask(&fixture.i64("attention_mask"), n);
-    // The image stands at rows 5 to 8 of the sequence, which the draft meets one row earlier.
-    let visual = (0..n).map(|row| (4..8).contains(&row).then_some(0)).collect();
-    let rows = FeatureRows {
-        features: fixture.tensor("hidden_states", &device),
-        embeds: fixture.tensor("inputs_embeds_shifted", &device),
-        positions: &[(0..n).collect()],
-        mask: &mask,
-        image: &[visual, vec![None; n]],
-    };
-    let mut passes = model.unroll(rows, &[]);
-    assert_eq!(passes.len(), 1);
-    let predict = passes.remove(0).predict;
-    fixture.check("predict", predict.clone());
-    fixture.check("logits", model.logits(predict.clone()));
-    let loss = loss(draft, &fixture, predict, &device);
-    let expected = fixture.f32("loss")[0];
-    assert!((loss.clone().into_scalar::<f32>() - expected).abs() <= TOLERANCE);
-    check_gradients(&fixture, &loss.backward(), draft, &[]);
+/// The rows at which the draft meets the image of a visual sample of `ids` that is expanded to `n` rows, one row before it stands
+/// in the sequence.
+fn image_rows(ids: &[i64], n: usize) -> std::ops::Range<usize> {
+    let start = ids.iter().position(|&id| id == -200).unwrap() - 1;
+    start..start + n - (ids.len() - 1)
 }
 
 #[test]
-fn fixture_inference_behind_a_large_image_is_the_same() {
+fn fixture_training_steps_are_the_same() {
+    let device = Device::flex().autodiff();
+    let target = target(&device);
+    for recording in recordings("msd", "inputs_embeds_shifted") {
+        let model = open(&recording, &target, &device);
+        let draft = eagle(&model);
+        assert_eq!(draft.config.method, Method::Msd);
+        let fixture = &recording.fixture;
+        let n = fixture.shape("attention_mask")[1];
+        let mask = mask(&fixture.i64("attention_mask"), n);
+        let visual = image_rows(&fixture.i64("raw_ids_visual"), n);
+        let visual = (0..n).map(|row| visual.contains(&row).then_some(0)).collect();
+        let rows = FeatureRows {
+            features: fixture.tensor("hidden_states", &device),
+            embeds: fixture.tensor("inputs_embeds_shifted", &device),
+            positions: &[(0..n).collect()],
+            mask: &mask,
+            image: &[visual, vec![None; n]],
+        };
+        let mut passes = model.unroll(rows, &[]);
+        assert_eq!(passes.len(), 1);
+        let predict = passes.remove(0).predict;
+        fixture.check("predict", predict.clone());
+        fixture.check("logits", model.logits(predict.clone()));
+        let loss = loss(draft, fixture, predict, &device);
+        let expected = fixture.f32("loss")[0];
+        assert!((loss.clone().into_scalar::<f32>() - expected).abs() <= TOLERANCE);
+        check_gradients(fixture, &loss.backward(), draft, &[]);
+    }
+}
+
+#[test]
+fn fixture_inference_behind_large_images_is_the_same() {
     let device = Device::flex();
     let target = target(&device);
-    let model = open("msd", "model.safetensors", &target, &device);
-    let fixture = Fixture::open(&root().join("msd/tree_576.safetensors"));
-    let ids = fixture.i64("input_ids");
-    let start = ids.iter().position(|&id| id == -200).unwrap();
-    let prompt = fixture.tensor::<3>("inputs_embeds", &device);
-    let n = prompt.dims()[1];
-    let image_rows = n - (ids.len() - 2);
-    assert_eq!(image_rows, 576);
-    let root_token = *ids.last().unwrap() as u32;
-    let embeds = Tensor::cat(vec![prompt.narrow(1, 1, n - 1), target.embed_ids(&[root_token])], 1);
-    let image = (0..n).map(|row| (start..start + image_rows).contains(&(row + 1)).then_some(0)).collect();
-    let rows = FeatureRows {
-        features: fixture.tensor("hidden_states", &device),
-        embeds,
-        positions: &[(0..n).collect()],
-        mask: &Mask::Causal,
-        image: &[image],
-    };
-    let mut state = model.start();
-    let pass = model.extend(&mut state, rows);
-    fixture.check("step0.logits", model.logits(pass.predict.narrow(1, n - 1, 1)).squeeze_dim::<2>(0));
-    let more = fixture.i64("cont.input_ids");
-    let next: Vec<u32> = more[ids.len()..].iter().map(|&id| id as u32).collect();
-    let positions = fixture.i64("cont.prefill_position_ids").iter().map(|&position| position as usize).collect();
-    let rows = FeatureRows {
-        features: fixture.tensor("cont.hidden_states", &device),
-        embeds: target.embed_ids(&next),
-        positions: &[positions],
-        mask: &Mask::Causal,
-        image: &[vec![None; next.len()]],
-    };
-    let pass = model.extend(&mut state, rows);
-    fixture.check("cont.step0.logits", model.logits(pass.predict.narrow(1, next.len() - 1, 1)).squeeze_dim::<2>(0));
+    for recording in recordings("msd", "draft_tokens") {
+        let model = open(&recording, &target, &device);
+        let fixture = &recording.fixture;
+        let ids = fixture.i64("input_ids");
+        let prompt = fixture.tensor::<3>("inputs_embeds", &device);
+        let n = prompt.dims()[1];
+        let (root_token, asked) = ids.split_last().unwrap();
+        let image = image_rows(asked, n);
+        let embeds = Tensor::cat(vec![prompt.narrow(1, 1, n - 1), target.embed_ids(&[*root_token as u32])], 1);
+        let rows = FeatureRows {
+            features: fixture.tensor("hidden_states", &device),
+            embeds,
+            positions: &[(0..n).collect()],
+            mask: &Mask::Causal,
+            image: &[(0..n).map(|row| image.contains(&row).then_some(0)).collect()],
+        };
+        let mut state = model.start();
+        let pass = model.extend(&mut state, rows);
+        fixture.check("step0.logits", model.logits(pass.predict.narrow(1, n - 1, 1)).squeeze_dim::<2>(0));
+        check_continuation(&model, &mut state, &target, fixture);
+    }
 }

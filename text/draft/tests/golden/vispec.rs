@@ -3,22 +3,16 @@
 use burn::prelude::*;
 use burn::tensor::activation::softmax;
 use sightdraft_draft::{Draft, DraftModel, FeatureRows, ViSpec};
-use sightdraft_fixtures::{Fixture, TOLERANCE, root};
+use sightdraft_fixtures::{Fixture, Recording, TOLERANCE, recordings};
 use sightdraft_target::Mask;
 
-use crate::llava::{check_gradients, next_is_image, open, target};
-
-const WEIGHTS: &str = "model_numq2.safetensors";
+use crate::llava::{check_continuation, check_gradients, next_is_image, open, target};
 
 fn vispec(model: &DraftModel) -> &ViSpec {
     match model {
         DraftModel::ViSpec(draft) => draft,
         _ => panic!("an adaptor makes a ViSpec draft"),
     }
-}
-
-fn recorded(name: &str) -> Fixture {
-    Fixture::open(&root().join("vispec").join(name))
 }
 
 fn near(name: &str, found: &Tensor<1>, fixture: &Fixture) {
@@ -57,10 +51,16 @@ fn loss(draft: &ViSpec, fixture: &Fixture, predicts: Vec<Tensor<3>>, device: &De
 
 #[test]
 fn fixture_training_passes_are_the_same() {
+    for recording in recordings("vispec", "adapted_image_tokens") {
+        check_training(&recording);
+    }
+}
+
+fn check_training(recording: &Recording) {
     let device = Device::flex().autodiff();
-    let model = open("vispec", WEIGHTS, &target(&device), &device);
-    let draft = vispec(&model);
-    let fixture = recorded("train_numq2.safetensors");
+    let model = open(recording, &target(&device), &device);
+    let (draft, fixture) = (vispec(&model), &recording.fixture);
+    assert_eq!(draft.eagle.config.num_q, fixture.shape("adapted_image_tokens")[1]);
     let embeds = fixture.tensor::<3>("inputs_embeds_shifted", &device);
     let n = embeds.dims()[1];
     let image = next_is_image(&fixture.u8("image_mask"));
@@ -79,8 +79,8 @@ fn fixture_training_passes_are_the_same() {
     fixture.check("mtp_predict", passes[1].predict.clone());
     let predicts: Vec<Tensor<3>> = passes.into_iter().map(|pass| pass.predict).collect();
     fixture.check("logits", model.logits(Tensor::cat(predicts.clone(), 0)));
-    let loss = loss(draft, &fixture, predicts, &device);
-    near("loss", &loss, &fixture);
+    let loss = loss(draft, fixture, predicts, &device);
+    near("loss", &loss, fixture);
     let gradients = loss.backward();
     let adaptor = &draft.imadpt;
     let matrices = [
@@ -89,7 +89,7 @@ fn fixture_training_passes_are_the_same() {
         ("imadpt.v_proj", &adaptor.v_proj),
         ("imadpt.o_proj", &adaptor.o_proj),
     ];
-    check_gradients(&fixture, &gradients, &draft.eagle, &matrices);
+    check_gradients(fixture, &gradients, &draft.eagle, &matrices);
     fixture.check("grad.imadpt.q", adaptor.q.val().grad(&gradients).unwrap());
 }
 
@@ -97,53 +97,45 @@ fn fixture_training_passes_are_the_same() {
 fn fixture_text_alone_is_the_same() {
     let device = Device::flex();
     let target = target(&device);
-    let model = open("vispec", WEIGHTS, &target, &device);
-    let fixture = recorded("text_only_numq2.safetensors");
-    let ids: Vec<u32> = fixture.i64("input_ids_shifted").iter().map(|&id| id as u32).collect();
-    let rows = FeatureRows {
-        features: fixture.tensor("hidden_states", &device),
-        embeds: target.embed_ids(&ids),
-        positions: &[(0..ids.len()).collect()],
-        mask: &Mask::Causal,
-        image: &[vec![None; ids.len()]],
-    };
-    fixture.check("predict", model.extend(&mut model.start(), rows).predict);
+    for recording in recordings("vispec", "input_ids_shifted") {
+        let (model, fixture) = (open(&recording, &target, &device), &recording.fixture);
+        let ids: Vec<u32> = fixture.i64("input_ids_shifted").iter().map(|&id| id as u32).collect();
+        let rows = FeatureRows {
+            features: fixture.tensor("hidden_states", &device),
+            embeds: target.embed_ids(&ids),
+            positions: &[(0..ids.len()).collect()],
+            mask: &Mask::Causal,
+            image: &[vec![None; ids.len()]],
+        };
+        fixture.check("predict", model.extend(&mut model.start(), rows).predict);
+    }
 }
 
 #[test]
 fn fixture_inference_with_a_compressed_cache_is_the_same() {
     let device = Device::flex();
     let target = target(&device);
-    let model = open("vispec", WEIGHTS, &target, &device);
-    let fixture = recorded("tree_numq2.safetensors");
-    let ids = fixture.i64("input_ids");
-    let prompt = fixture.tensor::<3>("inputs_embeds", &device);
-    let n = prompt.dims()[1];
-    let embeds = Tensor::cat(vec![prompt.narrow(1, 1, n - 1), target.embed_ids(&[ids[n] as u32])], 1);
-    let image = next_is_image(&fixture.u8("image_mask"));
-    let kept: Vec<i64> = model.keyed_rows(&image).iter().map(|&row| row as i64).collect();
-    assert_eq!(kept, fixture.i64("prefill_position_ids"));
-    let rows = FeatureRows {
-        features: fixture.tensor("hidden_states", &device),
-        embeds,
-        positions: &[(0..n).collect()],
-        mask: &Mask::Causal,
-        image: &[image],
-    };
-    let mut state = model.start();
-    let pass = model.extend(&mut state, rows);
-    assert_eq!(state.cache.len() as i64, fixture.i64("stable_k_len")[0]);
-    fixture.check("stable_k", state.cache.layer(0).unwrap().0);
-    fixture.check("step0.logits", model.logits(pass.predict.narrow(1, n - 1, 1)).squeeze_dim::<2>(0));
-    let next: Vec<u32> = fixture.i64("cont.input_ids")[ids.len()..].iter().map(|&id| id as u32).collect();
-    let positions = fixture.i64("cont.prefill_position_ids").iter().map(|&position| position as usize).collect();
-    let rows = FeatureRows {
-        features: fixture.tensor("cont.hidden_states", &device),
-        embeds: target.embed_ids(&next),
-        positions: &[positions],
-        mask: &Mask::Causal,
-        image: &[vec![None; next.len()]],
-    };
-    let pass = model.extend(&mut state, rows);
-    fixture.check("cont.step0.logits", model.logits(pass.predict.narrow(1, next.len() - 1, 1)).squeeze_dim::<2>(0));
+    for recording in recordings("vispec", "draft_tokens") {
+        let (model, fixture) = (open(&recording, &target, &device), &recording.fixture);
+        let ids = fixture.i64("input_ids");
+        let prompt = fixture.tensor::<3>("inputs_embeds", &device);
+        let n = prompt.dims()[1];
+        let embeds = Tensor::cat(vec![prompt.narrow(1, 1, n - 1), target.embed_ids(&[ids[n] as u32])], 1);
+        let image = next_is_image(&fixture.u8("image_mask"));
+        let kept: Vec<i64> = model.keyed_rows(&image).iter().map(|&row| row as i64).collect();
+        assert_eq!(kept, fixture.i64("prefill_position_ids"));
+        let rows = FeatureRows {
+            features: fixture.tensor("hidden_states", &device),
+            embeds,
+            positions: &[(0..n).collect()],
+            mask: &Mask::Causal,
+            image: &[image],
+        };
+        let mut state = model.start();
+        let pass = model.extend(&mut state, rows);
+        assert_eq!(state.cache.len() as i64, fixture.i64("stable_k_len")[0]);
+        fixture.check("stable_k", state.cache.layer(0).unwrap().0);
+        fixture.check("step0.logits", model.logits(pass.predict.narrow(1, n - 1, 1)).squeeze_dim::<2>(0));
+        check_continuation(&model, &mut state, &target, fixture);
+    }
 }
