@@ -251,7 +251,8 @@ fn fixture_the_residual_is_normed_where_the_config_says_so() {
         let embeds = Tensor::ones([1, 1, 64], &Device::flex());
         let rows = FeatureRows { features, embeds, positions: &[vec![0]], mask: &Mask::Causal, image: &[vec![None]] };
         let pass = draft.extend(&mut draft.start(), rows);
-        pass.hidden.into_data().assert_eq(&expected.into_data(), true);
+        let diff: f32 = (pass.hidden - expected).abs().max().into_scalar();
+        assert!(diff <= 1e-6, "normed {normed}: {diff}");
     }
 }
 
