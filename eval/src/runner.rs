@@ -8,7 +8,7 @@ use rand::SeedableRng;
 use rand::seq::SliceRandom;
 use rand_chacha::ChaCha8Rng;
 use sightdraft_core::{Message, Result, Role, progress};
-use sightdraft_decode::{Acceptance, Generation, Request, Sampling, TreeShape, generate};
+use sightdraft_decode::{Acceptance, Generation, Request, Sampling, TreeChoice, TreeShape, Tuner, generate};
 use sightdraft_draft::Draft;
 use sightdraft_target::{PromptRows, ServedTarget};
 use sightdraft_vision::Image;
@@ -27,6 +27,8 @@ pub struct Entrant {
     pub source: String,
     /// The draft.
     pub draft: Box<dyn Draft>,
+    /// Chooses trees by their cost; if there is one, the draft runs with fixed trees and with these.
+    pub tuner: Option<Tuner>,
 }
 
 /// How to measure.
@@ -42,7 +44,7 @@ pub struct Plan {
     pub top_p: f32,
     /// Most likely tokens kept; 0 keeps all.
     pub top_k: usize,
-    /// Size of the draft trees.
+    /// Size of the draft trees, where they are fixed.
     pub tree: TreeShape,
     /// Acceptance rule above temperature 0.
     pub acceptance: Acceptance,
@@ -62,10 +64,11 @@ pub struct Plan {
     pub checkpoints: BTreeMap<String, String>,
 }
 
-/// One column of the comparison: no draft, a draft, or a draft that must not see.
+/// One column of the comparison: no draft, a draft, one whose trees follow their cost, or one that must not see.
 struct Variant<'a> {
     name: String,
     entrant: Option<&'a Entrant>,
+    tree: TreeChoice,
     blind: bool,
     samples: Vec<Sample>,
 }
@@ -137,12 +140,17 @@ impl Race<'_> {
     }
 
     fn variants<'e>(&self, entrants: &'e [Entrant]) -> Vec<Variant<'e>> {
-        let variant = |name: String, entrant, blind| Variant { name, entrant, blind, samples: Vec::new() };
-        let mut variants = vec![variant("plain".into(), None, false)];
+        let fixed = TreeChoice::Fixed(self.plan.tree);
+        let variant = |name, entrant, tree, blind| Variant { name, entrant, tree, blind, samples: Vec::new() };
+        let mut variants = vec![variant("plain".into(), None, fixed.clone(), false)];
         for entrant in entrants {
-            variants.push(variant(entrant.name.clone(), Some(entrant), false));
+            variants.push(variant(entrant.name.clone(), Some(entrant), fixed.clone(), false));
+            if let Some(tuner) = &entrant.tuner {
+                let tree = TreeChoice::Adaptive(tuner.clone());
+                variants.push(variant(format!("{} (adaptive)", entrant.name), Some(entrant), tree, false));
+            }
             if self.plan.blind && self.benchmark.has_pictures() {
-                variants.push(variant(format!("{} (blind)", entrant.name), Some(entrant), true));
+                variants.push(variant(format!("{} (blind)", entrant.name), Some(entrant), fixed.clone(), true));
             }
         }
         variants
@@ -208,7 +216,7 @@ impl Race<'_> {
             max_new_tokens: tokens,
             eos: self.target.eos.clone(),
             sampling: Sampling { temperature: self.temperature, top_p: self.plan.top_p, top_k: self.plan.top_k, seed },
-            tree: self.plan.tree,
+            tree: variant.tree.clone(),
             acceptance: self.plan.acceptance,
             blind_draft: variant.blind,
         };

@@ -18,6 +18,8 @@ pub(crate) struct Drafting<'a> {
     state: DraftState,
     /// Rows followed so far: the position of the next one. A draft that compresses images keeps fewer keys.
     rows: usize,
+    /// Features of accepted rows that the draft has not followed yet, and the token after each.
+    pending: (Vec<Tensor<3>>, Vec<u32>),
     /// The pass over the last accepted token: where trees start from.
     last: Option<DraftPass>,
     random: ChaCha8Rng,
@@ -28,7 +30,7 @@ impl<'a> Drafting<'a> {
         // Another stream than the verifier's, which has the same seed.
         let mut random = ChaCha8Rng::seed_from_u64(request.sampling.seed);
         random.set_stream(1);
-        Self { draft, llama, request, state: draft.start(), rows: 0, last: None, random }
+        Self { draft, llama, request, state: draft.start(), rows: 0, pending: Default::default(), last: None, random }
     }
 
     /// Hidden states of the target that the draft reads.
@@ -58,9 +60,18 @@ impl<'a> Drafting<'a> {
         self.follow(features, embeds, next);
     }
 
-    /// Follows accepted tokens: `features` `[1, m, F]` of the accepted path, `next` the `m` tokens after each of its nodes.
+    /// Takes in accepted tokens: `features` `[1, m, F]` of the accepted path, `next` the `m` tokens after each of its nodes. The
+    /// draft follows when the next tree is wanted, all at once if several passes went without one.
     pub(crate) fn extend(&mut self, features: Tensor<3>, next: &[u32]) {
-        self.follow(features, self.llama.embed_ids(next), vec![None; next.len()]);
+        self.pending.0.push(features);
+        self.pending.1.extend_from_slice(next);
+    }
+
+    fn catch_up(&mut self) {
+        let (features, next) = std::mem::take(&mut self.pending);
+        if !next.is_empty() {
+            self.follow(Tensor::cat(features, 1), self.llama.embed_ids(&next), vec![None; next.len()]);
+        }
     }
 
     fn follow(&mut self, features: Tensor<3>, embeds: Tensor<3>, image: Vec<Option<usize>>) {
@@ -79,11 +90,12 @@ impl<'a> Drafting<'a> {
     }
 
     /// A tree below `root`, the last accepted token, of at most `levels` levels.
-    pub(crate) fn tree(&mut self, root: u32, levels: usize) -> DraftTree {
+    pub(crate) fn tree(&mut self, root: u32, shape: TreeShape, levels: usize) -> DraftTree {
+        self.catch_up();
         let Some(mut pass) = self.last.take().filter(|_| levels > 0) else { return DraftTree::root(root) };
-        let mut builder = self.builder(root, levels);
+        let mut builder = self.builder(root, TreeShape { depth: shape.depth.min(levels - 1), ..shape });
         let stable = self.state.cache.len();
-        builder.expand(&self.log_probs(pass.predict), self.draft.vocab());
+        builder.expand(&log_probs(self.draft, pass.predict), self.draft.vocab());
         let mut level = 0;
         while !builder.frontier().is_empty() {
             let parents: Vec<i32> = builder.frontier().iter().map(|feed| feed.parent_row as i32).collect();
@@ -93,29 +105,28 @@ impl<'a> Drafting<'a> {
             let mask = level_mask(stable, builder.sees());
             let embeds = self.llama.embed_ids(&tokens);
             pass = self.draft.step(&mut self.state, hidden, embeds, &positions, &mask);
-            builder.expand(&self.log_probs(pass.predict), self.draft.vocab());
+            builder.expand(&log_probs(self.draft, pass.predict), self.draft.vocab());
             level += 1;
         }
         self.state.cache.truncate(stable);
         builder.finish()
     }
 
-    fn builder(&mut self, root: u32, levels: usize) -> Box<dyn TreeBuilder> {
+    fn builder(&mut self, root: u32, shape: TreeShape) -> Box<dyn TreeBuilder> {
         let request = self.request;
-        let shape = TreeShape { depth: request.tree.depth.min(levels - 1), ..request.tree };
         if request.acceptance == Acceptance::Ratio && !request.sampling.is_greedy() {
             let random = ChaCha8Rng::seed_from_u64(self.random.random());
             return Box::new(SampledTree::new(root, shape, request.sampling, random));
         }
         Box::new(DynamicTree::new(root, shape))
     }
+}
 
-    /// Log-probabilities over the draft vocabulary on the host, row by row.
-    fn log_probs(&self, predict: Tensor<3>) -> Vec<f32> {
-        let mut log_probs = to_host(self.draft.logits(predict));
-        log_softmax(&mut log_probs, self.draft.vocab().len());
-        log_probs
-    }
+/// Log-probabilities over the draft vocabulary on the host, row by row.
+pub(crate) fn log_probs(draft: &dyn Draft, predict: Tensor<3>) -> Vec<f32> {
+    let mut log_probs = to_host(draft.logits(predict));
+    log_softmax(&mut log_probs, draft.vocab().len());
+    log_probs
 }
 
 /// Rows of a tree level see the whole stable cache, their ancestors and themselves.
@@ -182,13 +193,13 @@ mod tests {
                 max_new_tokens: 100,
                 eos: Vec::new(),
                 sampling: Sampling::GREEDY,
-                tree,
+                tree: tree.into(),
                 acceptance: Acceptance::PointMass,
                 blind_draft: false,
             };
             let mut drafting = Drafting::new(draft, llama, &request);
             drafting.prefill(hidden.clone(), *root_token);
-            let found = drafting.tree(*root_token, 100);
+            let found = drafting.tree(*root_token, tree, 100);
             let tokens: Vec<i64> = found.tokens.iter().map(|&token| token.into()).collect();
             assert_eq!(tokens, fixture.i64(&format!("{case}draft_tokens")), "{case}");
             let sees: Vec<u8> = found.sees().iter().flatten().map(|&seen| seen.into()).collect();

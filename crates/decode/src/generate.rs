@@ -10,7 +10,7 @@ use sightdraft_target::{KvCache, Llama, Mask, PromptRows, Target};
 
 use crate::drafting::Drafting;
 use crate::stop::StopRules;
-use crate::{Acceptance, Counters, DraftTree, Sampling, Seconds, Stop, TreeShape, Verdict, Verifier};
+use crate::{Acceptance, Counters, DraftTree, Sampling, Seconds, Stop, TreeChoice, Verdict, Verifier};
 
 /// What to generate.
 #[derive(Debug, Clone)]
@@ -23,8 +23,8 @@ pub struct Request {
     pub eos: Vec<u32>,
     /// Sampling.
     pub sampling: Sampling,
-    /// Tree size when there is a draft.
-    pub tree: TreeShape,
+    /// Trees when there is a draft.
+    pub tree: TreeChoice,
     /// Acceptance rule at temperature > 0.
     pub acceptance: Acceptance,
     /// Keep the image from the draft: its image rows see the embedding of the image token and zero features (measures how much seeing helps).
@@ -128,35 +128,42 @@ impl<'a> Run<'a> {
     /// One round: draft, verify, compact, emit.
     fn step(&mut self, on_tokens: &mut dyn FnMut(&[u32])) {
         let clock = Instant::now();
-        let root = self.tokens[self.tokens.len() - 1];
-        // The bonus comes on top of what is accepted, so deeper guesses could never be emitted.
-        let levels = self.rules.limit - self.tokens.len() - 1;
-        let tree = match &mut self.drafting {
-            Some(drafting) => drafting.tree(root, levels),
-            None => DraftTree::root(root),
-        };
-        self.seconds.draft += clock.elapsed().as_secs_f64();
+        let tree = self.guess();
+        let drafting = clock.elapsed().as_secs_f64();
+        self.seconds.draft += drafting;
 
         let clock = Instant::now();
         let before = self.cache.len();
         let (logits, features) = self.target_pass(&tree, before);
         let verdict = self.verifier.verify(&tree, logits);
-        self.seconds.verify += clock.elapsed().as_secs_f64();
+        let verification = clock.elapsed().as_secs_f64();
+        self.seconds.verify += verification;
 
         let clock = Instant::now();
         let next: Vec<u32> = accepted_tokens(&tree, &verdict);
         self.cache.gather(before, &verdict.path);
         let emitted = self.emit(next.clone(), on_tokens);
         self.counters.record(&tree, &verdict, emitted);
-        self.seconds.other += clock.elapsed().as_secs_f64();
-
-        let clock = Instant::now();
         if let (None, Some(drafting), Some(features)) = (self.stop, &mut self.drafting, features) {
             let rows: Vec<i32> = verdict.path.iter().map(|&node| node as i32).collect();
             let rows = Tensor::from_ints(rows.as_slice(), &features.device());
             drafting.extend(features.select(1, rows), &next);
         }
-        self.seconds.draft += clock.elapsed().as_secs_f64();
+        if self.drafting.is_some() {
+            self.request.tree.record(&tree, &verdict, [drafting, verification]);
+        }
+        self.seconds.other += clock.elapsed().as_secs_f64();
+    }
+
+    /// The tree below the last emitted token: the root alone where nothing is guessed.
+    fn guess(&mut self) -> DraftTree {
+        let root = self.tokens[self.tokens.len() - 1];
+        // The bonus comes on top of what is accepted, so deeper guesses could never be emitted.
+        let levels = self.rules.limit - self.tokens.len() - 1;
+        match self.drafting.as_mut().and_then(|drafting| Some((drafting, self.request.tree.next()?))) {
+            Some((drafting, shape)) => drafting.tree(root, shape, levels),
+            None => DraftTree::root(root),
+        }
     }
 
     /// The packed tree through the target: logits `[nodes, V]` and tapped features `[1, nodes, F]`.

@@ -40,12 +40,13 @@ fn check(draft: &DraftModel, target: &Llama, fixture: &Fixture, image: std::ops:
     let device = Device::flex();
     let embeds = fixture.tensor::<3>("inputs_embeds", &device);
     let params = fixture.i64("params");
+    let tree = TreeShape { total: params[0] as usize, depth: params[1] as usize, top_k: params[2] as usize };
     let request = Request {
         prompt: PromptRows { ids: vec![0; embeds.dims()[1]], embeds, image_rows: vec![image] },
         max_new_tokens: 100,
         eos: Vec::new(),
         sampling: Sampling::GREEDY,
-        tree: TreeShape { total: params[0] as usize, depth: params[1] as usize, top_k: params[2] as usize },
+        tree: tree.into(),
         acceptance: Acceptance::PointMass,
         blind_draft: false,
     };
@@ -53,10 +54,10 @@ fn check(draft: &DraftModel, target: &Llama, fixture: &Fixture, image: std::ops:
     let before = ids(fixture, "input_ids");
     let root_token = *before.last().unwrap();
     drafting.prefill(fixture.tensor("hidden_states", &device), root_token);
-    check_tree(&drafting.tree(root_token, 100), fixture, "");
+    check_tree(&drafting.tree(root_token, tree, 100), fixture, "");
     let next = &ids(fixture, "cont.input_ids")[before.len()..];
     drafting.extend(fixture.tensor("cont.hidden_states", &device), next);
-    check_tree(&drafting.tree(*next.last().unwrap(), 100), fixture, "cont.");
+    check_tree(&drafting.tree(*next.last().unwrap(), tree, 100), fixture, "cont.");
 }
 
 /// Every recorded tree of the drafts in `folder`; `image` gives the rows of the image in a prompt.

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::{Tuner, Verdict};
+
 /// How big a tree may get. Defaults to EAGLE-3's 60/5/10.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -29,6 +31,38 @@ impl TreeShape {
     /// Levels below the root.
     pub fn levels(&self) -> usize {
         if self.total > 1 && self.top_k > 0 { self.depth + 1 } else { 0 }
+    }
+}
+
+/// Which trees a generation grows.
+#[derive(Debug, Clone)]
+pub enum TreeChoice {
+    /// Always the same size.
+    Fixed(TreeShape),
+    /// Whatever emits most tokens per second. It never changes a greedy answer, nor the distribution of a sampled one.
+    Adaptive(Tuner),
+}
+
+impl From<TreeShape> for TreeChoice {
+    fn from(shape: TreeShape) -> Self {
+        Self::Fixed(shape)
+    }
+}
+
+impl TreeChoice {
+    /// The tree of the next pass; none: do not guess.
+    pub(crate) fn next(&self) -> Option<TreeShape> {
+        match self {
+            Self::Fixed(shape) => Some(*shape),
+            Self::Adaptive(tuner) => tuner.next(),
+        }
+    }
+
+    /// Takes in how a pass went; `seconds` are those of drafting and of verification.
+    pub(crate) fn record(&self, tree: &DraftTree, verdict: &Verdict, seconds: [f64; 2]) {
+        if let Self::Adaptive(tuner) = self {
+            tuner.record(tree, verdict, seconds);
+        }
     }
 }
 

@@ -33,6 +33,8 @@ pub enum Command {
     Regenerate(commands::regenerate::Arguments),
     /// Measure drafts against plain decoding on benchmarks.
     Eval(commands::eval::Arguments),
+    /// Say what verifying many rows costs beside one, and how far this machine is from its memory's limit.
+    Bench(commands::bench::Arguments),
     /// Put the reports of several shards together.
     Merge(commands::merge::Arguments),
     /// Write a draft in the layout that SGLang, vLLM or speculators reads.

@@ -49,7 +49,8 @@ fn unpacked(model: &str) -> Option<Result<PathBuf>> {
     })
 }
 
-fn cache() -> PathBuf {
+/// The user's cache folder.
+pub fn cache() -> PathBuf {
     let folder = |key| std::env::var_os(key).filter(|value| !value.is_empty()).map(PathBuf::from);
     folder("XDG_CACHE_HOME").or_else(|| Some(folder("HOME")?.join(".cache"))).unwrap_or_else(std::env::temp_dir)
 }

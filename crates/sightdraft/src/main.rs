@@ -3,6 +3,7 @@
 mod arguments;
 mod builtin;
 mod commands;
+mod costs;
 mod demo;
 mod grid;
 mod lengths;
@@ -33,6 +34,7 @@ fn main() -> ExitCode {
         Command::Grid(arguments) => commands::grid::run(&arguments),
         Command::Regenerate(arguments) => commands::regenerate::run(&arguments),
         Command::Eval(arguments) => commands::eval::run(&arguments),
+        Command::Bench(arguments) => commands::bench::run(&arguments),
         Command::Merge(arguments) => commands::merge::run(&arguments),
         Command::Export(arguments) => commands::export::run(&arguments),
         Command::Inspect(arguments) => commands::inspect::run(&arguments),

@@ -23,7 +23,7 @@ pub struct Report {
     pub versions: BTreeMap<String, String>,
     /// Where it ran.
     pub device: String,
-    /// Size of the draft trees.
+    /// Size of the draft trees, where they are fixed.
     pub tree: TreeShape,
     /// Acceptance rule above temperature 0.
     pub acceptance: Acceptance,
@@ -46,7 +46,8 @@ pub struct Report {
 /// One draft (or none) on one benchmark at one temperature.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Run {
-    /// `plain`, the draft's name, or `name (blind)` where the image was withheld from the draft.
+    /// `plain`, the draft's name, `name (adaptive)` where its trees follow their cost, or `name (blind)` where the image was
+    /// withheld from it.
     pub name: String,
     /// The target.
     pub target: String,

@@ -126,6 +126,17 @@ impl Projection {
         self.packed().is_some()
     }
 
+    /// `rows` rows that the layer takes, all ones: for measuring it.
+    pub fn sample_input(&self, rows: usize) -> Tensor<2> {
+        match self {
+            Self::Plain(plain) => {
+                let weight = plain.weight.val();
+                Tensor::ones([rows, weight.dims()[0]], (&weight.device(), weight.dtype()))
+            }
+            Self::Packed(packed) => Tensor::ones([rows, packed.layer.inputs()], &Device::flex()),
+        }
+    }
+
     /// Bytes of weights that a pass over few rows reads.
     pub fn bytes(&self) -> usize {
         match self {

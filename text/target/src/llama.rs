@@ -122,6 +122,23 @@ impl Llama {
         self
     }
 
+    /// Every linear layer that a pass goes through, in its order and with its name, the head last unless it is the embedding table.
+    pub fn projections(&self) -> Vec<(&'static str, &Projection)> {
+        fn of(layer: &DecoderLayer) -> [(&'static str, &Projection); 7] {
+            let (attention, mlp) = (&layer.self_attn, &layer.mlp);
+            [
+                ("q_proj", &attention.q_proj),
+                ("k_proj", &attention.k_proj),
+                ("v_proj", &attention.v_proj),
+                ("o_proj", &attention.o_proj),
+                ("gate_proj", &mlp.gate_proj),
+                ("up_proj", &mlp.up_proj),
+                ("down_proj", &mlp.down_proj),
+            ]
+        }
+        self.layers.iter().flat_map(of).chain(self.lm_head.iter().map(|head| ("lm_head", head))).collect()
+    }
+
     /// An empty cache of this model's shape.
     pub fn new_cache(&self) -> KvCache {
         KvCache::new(self.config.num_hidden_layers)

@@ -37,7 +37,7 @@ fn fixture_generation_is_lossless_and_accepts() {
             max_new_tokens: expected.len(),
             eos: Vec::new(),
             sampling: Sampling::GREEDY,
-            tree,
+            tree: tree.into(),
             acceptance: Acceptance::PointMass,
             blind_draft: false,
         };

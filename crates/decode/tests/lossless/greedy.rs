@@ -1,6 +1,8 @@
 //! Temperature 0, stop rules and streaming.
 
-use sightdraft_decode::{Acceptance, Generation, Request, Sampling, Stop, TreeShape, generate};
+use sightdraft_decode::{
+    Acceptance, CostCurve, Costs, Generation, Request, Sampling, Stop, TreeChoice, TreeShape, Tuner, generate,
+};
 use sightdraft_draft::{Draft, Method};
 use sightdraft_target::Llama;
 
@@ -50,7 +52,7 @@ fn an_oracle_reaches_the_maximum_at_every_step_with_an_image_in_the_prompt() {
     let target = target();
     for acceptance in [Acceptance::PointMass, Acceptance::Ratio] {
         let mut request = request(prompt(&target, 3, true), 21);
-        request.tree = TreeShape::chain(4);
+        request.tree = TreeShape::chain(4).into();
         request.acceptance = acceptance;
         if acceptance == Acceptance::Ratio {
             request.sampling = Sampling { temperature: 1.0, ..Sampling::GREEDY };
@@ -76,10 +78,45 @@ fn a_wide_oracle_tree_is_lossless_too() {
 }
 
 #[test]
+fn trees_that_follow_the_cost_change_no_token() {
+    let target = target();
+    let draft = random_draft(&target);
+    let oracle_prompt = prompt(&target, 0, true);
+    let oracle = Oracle::new(&target, &oracle_prompt);
+    // Costs that make guessing pay always, sometimes, and never.
+    for (more, step) in [(0.001, 0.01), (0.1, 0.3), (1.0, 3.0)] {
+        let curve = |first: f64, more: f64| CostCurve::new(vec![(1, first), (64, first + 63.0 * more)]);
+        let tuner = || Tuner::new(Costs { target: curve(1.0, more), draft: curve(step, 0.0) });
+        let (random_tuner, oracle_tuner) = (tuner(), tuner());
+        for seed in 0..12 {
+            let mut own = request(prompt(&target, seed, seed % 2 == 0), 40);
+            let plain = run(&target, None, &own);
+            own.tree = TreeChoice::Adaptive(random_tuner.clone());
+            assert_eq!(run(&target, Some(&draft), &own).token_ids, plain.token_ids, "prompt {seed}, {more}");
+            let mut own = request(oracle_prompt.clone(), 40);
+            let plain = run(&target, None, &own);
+            own.tree = TreeChoice::Adaptive(oracle_tuner.clone());
+            assert_eq!(run(&target, Some(&oracle), &own).token_ids, plain.token_ids, "oracle, {more}");
+        }
+    }
+}
+
+#[test]
+fn costs_are_measured_up_to_the_context() {
+    let target = target().for_inference();
+    let costs = Costs::measure(&target, &random_draft(&target), 0.0);
+    let rows: Vec<usize> = costs.target.points().iter().map(|point| point.0).collect();
+    // A context of 64 holds 32 rows behind a cache of 32.
+    assert_eq!(rows, [1, 2, 4, 8, 16, 32]);
+    let all = costs.target.points().iter().chain(costs.draft.points());
+    assert!(all.clone().all(|point| point.1 > 0.0 && point.1 < 1.0), "{costs:?}");
+}
+
+#[test]
 fn length_limits_are_met_exactly() {
     let target = target();
     let mut request = request(prompt(&target, 1, false), 5);
-    request.tree = TreeShape::chain(3);
+    request.tree = TreeShape::chain(3).into();
     let oracle = Oracle::new(&target, &request.prompt);
     let generation = run(&target, Some(&oracle), &request);
     assert_eq!((generation.token_ids.len(), generation.stop), (5, Stop::Length));
@@ -94,7 +131,7 @@ fn length_limits_are_met_exactly() {
 fn an_eos_in_the_middle_of_a_step_stops_there() {
     let target = target();
     let mut request = request(prompt(&target, 2, false), 16);
-    request.tree = TreeShape::chain(5);
+    request.tree = TreeShape::chain(5).into();
     let plain = run(&target, None, &request).token_ids;
     // The first token at or after place 3 that was not there before.
     let end = (3..plain.len()).find(|&place| !plain[..place].contains(&plain[place])).unwrap();

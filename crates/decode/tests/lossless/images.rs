@@ -43,7 +43,7 @@ fn any_images_in_any_place_leave_the_output_as_it_is() {
     let drafts = drafts(&target);
     for layout in LAYOUTS {
         let mut request = request(prompt(&target, layout), 12);
-        request.tree = TreeShape { total: 12, depth: 3, top_k: 3 };
+        request.tree = TreeShape { total: 12, depth: 3, top_k: 3 }.into();
         let plain = generate(&target, None, &request, &mut |_| ()).unwrap();
         for (number, draft) in drafts.iter().enumerate() {
             for blind in [false, true] {

@@ -69,7 +69,7 @@ pub fn request(prompt: PromptRows, max_new_tokens: usize) -> Request {
         max_new_tokens,
         eos: Vec::new(),
         sampling: Sampling::GREEDY,
-        tree: TreeShape { total: 12, depth: 2, top_k: 3 },
+        tree: TreeShape { total: 12, depth: 2, top_k: 3 }.into(),
         acceptance: Acceptance::PointMass,
         blind_draft: false,
     }

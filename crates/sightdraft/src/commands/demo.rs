@@ -126,7 +126,12 @@ fn compare(out: &Path, target: &ServedTarget, charts: &Charts, device: &Device, 
         let dir = out.join(name);
         checkpoints.insert(name.to_string(), fingerprint(&dir)?);
         let draft = DraftModel::open(&dir, target.model.llama(), device)?.for_inference();
-        entrants.push(Entrant { name: name.into(), source: dir.display().to_string(), draft: Box::new(draft) });
+        entrants.push(Entrant {
+            name: name.into(),
+            source: dir.display().to_string(),
+            draft: Box::new(draft),
+            tuner: None,
+        });
     }
     let plan = Plan {
         target: "builtin".into(),
@@ -166,7 +171,7 @@ fn show(out: &Path, target: &ServedTarget, charts: &Charts, device: &Device) -> 
         max_new_tokens: charts.max_new_tokens(),
         eos: target.eos.clone(),
         sampling: Sampling::GREEDY,
-        tree: TREE,
+        tree: TREE.into(),
         acceptance: Acceptance::PointMass,
         blind_draft: false,
     };

@@ -16,6 +16,7 @@ use sightdraft_target::ServedTarget;
 use super::merge::finish;
 use crate::arguments::{DeviceArguments, ReportArguments, SamplingArguments, at_least_one, temperature};
 use crate::builtin;
+use crate::costs::tuner;
 use crate::tree::TreeArguments;
 
 #[derive(Debug, Args)]
@@ -80,7 +81,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut checkpoints = BTreeMap::from([(name.clone(), fingerprint(&dir)?)]);
     let mut entrants = Vec::new();
     for spec in &arguments.draft {
-        let (entrant, dir) = entrant(spec, &target, &device)?;
+        let (entrant, dir) = entrant(spec, &target, &device, arguments.tree.is_adaptive().then_some(taken.as_str()))?;
         if entrants.iter().any(|other: &Entrant| other.name == entrant.name) || entrant.name == "plain" {
             let mend = "name the drafts: --draft a=DIR --draft b=DIR";
             return Err(Error::invalid("--draft", "a name of its own for every draft", entrant.name, mend));
@@ -114,15 +115,21 @@ fn python() -> Option<Python> {
     Python::find().inspect_err(|error| eprintln!("HumanEval is not scored: {error}")).ok()
 }
 
-/// `[NAME=]DIR`, opened, and its directory.
-fn entrant(spec: &str, target: &ServedTarget, device: &Device) -> Result<(Entrant, std::path::PathBuf)> {
+/// `[NAME=]DIR`, opened, and its directory. With trees that follow their cost where `adaptive` names the device.
+fn entrant(
+    spec: &str,
+    target: &ServedTarget,
+    device: &Device,
+    adaptive: Option<&str>,
+) -> Result<(Entrant, std::path::PathBuf)> {
     let (name, source) = match spec.split_once('=') {
         Some((name, source)) => (name.to_string(), source),
         None => (last_part(spec), spec),
     };
     let dir = hub::resolve(source)?;
     let draft = DraftModel::open(&dir, target.model.llama(), device)?.for_inference();
-    Ok((Entrant { name, source: source.into(), draft: Box::new(draft) }, dir))
+    let tuner = adaptive.map(|device| tuner(target, &draft, device)).transpose()?;
+    Ok((Entrant { name, source: source.into(), draft: Box::new(draft), tuner }, dir))
 }
 
 /// The last part of a path or hub name.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use serde::Serialize;
 use sightdraft_core::{Message, Result, Role, hub};
-use sightdraft_decode::{Acceptance, Generation, Request, Sampling, Seconds, Stop, generate};
+use sightdraft_decode::{Acceptance, Generation, Request, Sampling, Seconds, Stop, TreeChoice, generate};
 use sightdraft_draft::{Draft, DraftModel};
 use sightdraft_eval::metrics::total;
 use sightdraft_target::ServedTarget;
@@ -13,6 +13,7 @@ use sightdraft_vision::Image;
 
 use crate::arguments::{DeviceArguments, SamplingArguments, at_least_one, temperature};
 use crate::builtin;
+use crate::costs::tuner;
 use crate::output::{print_json, say};
 use crate::tree::TreeArguments;
 
@@ -76,6 +77,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     };
     let message = Message { role: Role::User, content: question(&arguments.prompt, images.len()) };
     let prompt = target.model.rows(&target.prompt(&[message], &images)?)?;
+    let tree = match &draft {
+        Some(draft) if arguments.tree.is_adaptive() => TreeChoice::Adaptive(tuner(&target, draft, &taken)?),
+        _ => arguments.tree.shape(&device).into(),
+    };
     let request = Request {
         prompt,
         max_new_tokens: arguments.max_new_tokens,
@@ -86,7 +91,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
             top_k: arguments.sampling.top_k,
             seed: arguments.sampling.seed,
         },
-        tree: arguments.tree.shape(&device),
+        tree,
         acceptance: Acceptance::PointMass,
         blind_draft: false,
     };

@@ -1,5 +1,6 @@
 //! One file per command.
 
+pub mod bench;
 pub mod demo;
 pub mod devices;
 pub mod eval;

@@ -70,6 +70,7 @@ fn eval_measures_losslessly_and_shards_merge() {
     let common = ["eval", "--json", "--device", "cpu", "--target", arg(&target), "--draft", &draft, "--limit", "4"];
     let common =
         [&common[..], &["--max-new-tokens", "8", "--blind", "--temperature", "0,1", "--warm-up", "0"]].concat();
+    let common = [&common[..], &["--tree", "16/4/4"]].concat();
     let whole = json(&[&common[..], &["--out", arg(&out("whole"))]].concat());
     let names: Vec<&str> = whole["runs"].as_array().unwrap().iter().map(|r| r["name"].as_str().unwrap()).collect();
     assert_eq!(names, ["plain", "random", "random (blind)", "plain", "random", "random (blind)"]);
@@ -92,6 +93,39 @@ fn eval_measures_losslessly_and_shards_merge() {
         assert_eq!(a["accepted_per_pass"], b["accepted_per_pass"]);
     }
     assert!(std::fs::read_to_string(out("merged").join("report.html")).unwrap().contains("<svg"));
+}
+
+#[test]
+fn eval_puts_fixed_trees_and_those_that_follow_the_cost_side_by_side() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = image_target(&dir.path().join("target"));
+    let draft = format!("random={}", arg(&draft(&dir.path().join("draft"), VOCABULARY)));
+    let out = dir.path().join("out");
+    let common = ["eval", "--json", "--device", "cpu", "--target", arg(&target), "--draft", &draft, "--limit", "3"];
+    let report = json(&[&common[..], &["--max-new-tokens", "30", "--warm-up", "0", "--out", arg(&out)]].concat());
+    let runs = report["runs"].as_array().unwrap();
+    let names: Vec<&str> = runs.iter().map(|run| run["name"].as_str().unwrap()).collect();
+    assert_eq!(names, ["plain", "random", "random (adaptive)"]);
+    assert!(runs.iter().all(|run| run["lossless"]["same"] == 3), "{runs:?}");
+}
+
+#[test]
+fn bench_prints_the_promised_ratios() {
+    let dir = tempfile::tempdir().unwrap();
+    let target = text_target(&dir.path().join("target"));
+    let draft = draft(&dir.path().join("draft"), VOCABULARY);
+    let common = ["bench", "--device", "cpu", "--target", arg(&target), "--turns", "2"];
+    let bench = json(&[&common[..], &["--json", "--draft", arg(&draft)]].concat());
+    // A context of 96 leaves room for 32 rows behind a cache of 48.
+    let ratios: Vec<&String> = bench["cost_ratio"].as_object().unwrap().keys().collect();
+    assert_eq!(ratios, ["2", "4", "8", "16", "32"]);
+    let positive = |value: &serde_json::Value| value.as_f64().is_some_and(|number| number > 0.0);
+    assert!(positive(&bench["cost_ratio"]["8"]) && positive(&bench["layer_cost_ratio"]["down_proj"]["64"]));
+    assert!(positive(&bench["plain"]["tokens_per_second"]) && positive(&bench["plain"]["memory_limit_fraction"]));
+    assert!(positive(&bench["draft_step_ratio"]) && positive(&bench["read_gb_per_s"]));
+    assert!((0.0..1.0).contains(&bench["outside_matmul_share"].as_f64().unwrap()));
+    let said = String::from_utf8(sightdraft(&common).stdout).unwrap();
+    assert!(said.contains("whole pass") && said.contains("plain decoding"), "{said}");
 }
 
 #[test]

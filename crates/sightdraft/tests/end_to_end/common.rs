@@ -106,6 +106,8 @@ pub fn sightdraft(arguments: &[&str]) -> Output {
         .args(arguments)
         .env("HF_HUB_OFFLINE", "1")
         .env("RUST_BACKTRACE", "0")
+        // Measured costs stay with the tests.
+        .env("XDG_CACHE_HOME", env!("CARGO_TARGET_TMPDIR"))
         .output()
         .unwrap()
 }

@@ -46,7 +46,7 @@ fn every_method_is_measured_with_the_image_and_without() {
     let target = image_target(&dir.path().join("target"));
     let drafts = all_fresh(dir.path(), &target);
     let mut arguments = vec!["eval", "--json", "--device", "cpu", "--target", arg(&target), "--limit", "2", "--blind"];
-    arguments.extend(["--max-new-tokens", "8", "--warm-up", "0"]);
+    arguments.extend(["--max-new-tokens", "8", "--warm-up", "0", "--tree", "16/4/4"]);
     drafts.iter().for_each(|draft| arguments.extend(["--draft", arg(draft)]));
     let out = dir.path().join("out");
     arguments.extend(["--out", arg(&out)]);
