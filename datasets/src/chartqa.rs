@@ -3,9 +3,10 @@
 use std::path::Path;
 
 use serde::Deserialize;
-use sightdraft_core::{Error, Result, files};
+use sightdraft_core::{Error, Message, Result, files};
 
 use crate::conversation::image_file;
+use crate::prompts::Preset;
 use crate::{Conversation, lines};
 
 const WHAT: &str = "ChartQA questions (`imgname`, `query`, `label`)";
@@ -33,6 +34,7 @@ struct Line {
     image: String,
     question: String,
     answer: String,
+    rationale: Option<String>,
 }
 
 /// Reads one split folder of the official release (`<split>_human.json`, `<split>_augmented.json`, `png/`), one of its JSON
@@ -47,11 +49,34 @@ pub fn read(path: &Path) -> Result<Vec<Conversation>> {
         all.extend(official(&path.join(format!("{split}_augmented.json")), "augmented")?);
         return Ok(all);
     }
-    if path.extension().is_some_and(|extension| extension == "jsonl") {
-        return from_lines(path);
+    if of_lines(path) {
+        return Ok(from_lines(path)?.into_iter().map(|(conversation, _)| conversation).collect());
     }
     let category = if path.to_string_lossy().contains("augmented") { "augmented" } else { "human" };
     official(path, category)
+}
+
+/// The questions of [`read`] as conversations to train on: each asks for a long answer as MSD does, and where a line has a
+/// `rationale`, that is the answer.
+///
+/// # Errors
+/// As [`read`].
+pub fn lessons(path: &Path) -> Result<Vec<Conversation>> {
+    let suffix = Preset::Msd.suffix("chartqa")?;
+    let all = match of_lines(path) {
+        true => from_lines(path)?,
+        false => read(path)?.into_iter().map(|conversation| (conversation, None)).collect(),
+    };
+    let lesson = |(mut conversation, rationale): (Conversation, Option<String>)| {
+        conversation.messages.iter_mut().for_each(|message| message.content += suffix);
+        conversation.messages.extend(rationale.map(|text| Message::assistant(text.trim())));
+        conversation
+    };
+    Ok(all.into_iter().map(lesson).collect())
+}
+
+fn of_lines(path: &Path) -> bool {
+    path.extension().is_some_and(|extension| extension == "jsonl")
 }
 
 fn official(path: &Path, category: &str) -> Result<Vec<Conversation>> {
@@ -73,13 +98,15 @@ fn official(path: &Path, category: &str) -> Result<Vec<Conversation>> {
     entries.into_iter().enumerate().map(question).collect()
 }
 
-fn from_lines(path: &Path) -> Result<Vec<Conversation>> {
+/// The questions of a `.jsonl`, with their rationales.
+fn from_lines(path: &Path) -> Result<Vec<(Conversation, Option<String>)>> {
     let folder = path.parent().unwrap_or(Path::new("."));
     lines::read::<Line>(path, WHAT_LINES)?
         .into_iter()
         .map(|(at, line)| {
             let image = image_file(folder, &line.image, path)?;
-            Ok(Conversation::about_image(at.to_string(), &line.question, image, vec![line.answer]))
+            let it = Conversation::about_image(at.to_string(), &line.question, image, vec![line.answer]);
+            Ok((it, line.rationale))
         })
         .collect()
 }
@@ -117,6 +144,10 @@ mod tests {
         let message = read(&path).unwrap_err().to_string();
         assert!(message.contains("line 3") && message.contains("question"), "{message}");
         std::fs::write(&path, good).unwrap();
-        assert_eq!(read(&path).unwrap()[0].references, ["A"]);
+        let read = read(&path).unwrap();
+        assert_eq!((&read[0].references[..], read[0].messages.len()), (&["A".to_owned()][..], 1));
+        let lesson = &lessons(&path).unwrap()[0];
+        assert_eq!(lesson.messages[1], Message::assistant("because"));
+        assert!(lesson.messages[0].content.ends_with("explanation of your reasoning leading to the answer."));
     }
 }

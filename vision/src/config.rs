@@ -6,9 +6,20 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use sightdraft_core::{Error, Result};
 
-/// A CLIP vision transformer and its projector.
+/// Whose form a vision transformer has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Family {
+    /// CLIP's: a norm before the layers.
+    Clip,
+    /// DINOv2's: a bias of the patch embedding, a factor for each channel that a branch adds.
+    Dinov2,
+}
+
+/// A vision transformer and its projector.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct VisionConfig {
+    /// Whose form the tower has.
+    pub family: Family,
     /// Width.
     pub hidden_size: usize,
     /// MLP width.
@@ -41,27 +52,27 @@ impl VisionConfig {
     /// of its language model.
     ///
     /// # Errors
-    /// A tower that is not CLIP's, a feature layer that does not exist, sizes that do not divide.
+    /// A tower that is neither CLIP's nor DINOv2's, a feature layer that does not exist, sizes that do not divide.
     pub fn from_llava(model: &Value, text_hidden_size: usize, path: &Path) -> Result<Self> {
         let fault = |expected: &str, found: String| {
             Error::file(
                 path,
                 expected,
                 found,
-                "only LLaVA-1.5-shaped models (CLIP tower, two-layer projector) are supported",
+                "only LLaVA-1.5-shaped models (CLIP or DINOv2 tower, two-layer projector) are supported",
             )
         };
         let raw: RawModel = serde_json::from_value(model.clone())
             .map_err(|e| fault("the vision keys of a LLaVA config", e.to_string()))?;
-        let tower = raw.vision_config.unwrap_or_else(RawVision::clip_large);
+        let (family, tower) = match raw.vision_config {
+            None => (Family::Clip, RawVision::clip_large()),
+            Some(value) => read_tower(value).map_err(|(expected, found)| fault(&expected, found))?,
+        };
         if raw.projector_hidden_act != "gelu" {
             return Err(fault("projector_hidden_act gelu", raw.projector_hidden_act));
         }
         if !raw.multimodal_projector_bias {
             return Err(fault("multimodal_projector_bias true", "false".into()));
-        }
-        if tower.model_type != "clip_vision_model" {
-            return Err(fault("vision_config.model_type clip_vision_model", tower.model_type));
         }
         let feature_layer = match raw.vision_feature_layer {
             OneOrMany::One(layer) => layer,
@@ -74,6 +85,7 @@ impl VisionConfig {
             other => return Err(fault("vision_feature_select_strategy default or full", other.into())),
         };
         let config = Self {
+            family,
             hidden_size: tower.hidden_size,
             intermediate_size: tower.intermediate_size,
             num_hidden_layers: tower.num_hidden_layers,
@@ -92,22 +104,31 @@ impl VisionConfig {
 
     /// The vision keys of a LLaVA `config.json`.
     pub fn to_llava(&self) -> Value {
+        let mut tower = json!({
+            "hidden_size": self.hidden_size,
+            "num_hidden_layers": self.num_hidden_layers,
+            "num_attention_heads": self.num_attention_heads,
+            "image_size": self.image_size,
+            "patch_size": self.patch_size,
+            "layer_norm_eps": self.layer_norm_eps,
+            "hidden_act": self.hidden_act,
+        });
+        match self.family {
+            Family::Clip => {
+                tower["model_type"] = json!("clip_vision_model");
+                tower["intermediate_size"] = json!(self.intermediate_size);
+            }
+            Family::Dinov2 => {
+                tower["model_type"] = json!("dinov2");
+                tower["mlp_ratio"] = json!(self.intermediate_size / self.hidden_size);
+            }
+        }
         json!({
             "projector_hidden_act": "gelu",
             "vision_feature_layer": self.feature_layer,
             "vision_feature_select_strategy": if self.drop_cls { "default" } else { "full" },
             "image_seq_length": self.rows_per_image(),
-            "vision_config": {
-                "model_type": "clip_vision_model",
-                "hidden_size": self.hidden_size,
-                "intermediate_size": self.intermediate_size,
-                "num_hidden_layers": self.num_hidden_layers,
-                "num_attention_heads": self.num_attention_heads,
-                "image_size": self.image_size,
-                "patch_size": self.patch_size,
-                "layer_norm_eps": self.layer_norm_eps,
-                "hidden_act": self.hidden_act,
-            },
+            "vision_config": tower,
         })
     }
 
@@ -173,7 +194,7 @@ impl VisionConfig {
 #[derive(Debug, Deserialize)]
 #[serde(default)]
 struct RawModel {
-    vision_config: Option<RawVision>,
+    vision_config: Option<Value>,
     vision_feature_layer: OneOrMany,
     vision_feature_select_strategy: String,
     projector_hidden_act: String,
@@ -246,6 +267,48 @@ impl RawVision {
     }
 }
 
+/// What differs in DINOv2's vision config; its other keys are CLIP's.
+#[derive(Debug, Deserialize)]
+#[serde(default)]
+struct RawDinov2 {
+    mlp_ratio: usize,
+    layer_norm_eps: f64,
+    hidden_act: String,
+    use_swiglu_ffn: bool,
+    qkv_bias: bool,
+}
+
+impl Default for RawDinov2 {
+    fn default() -> Self {
+        Self { mlp_ratio: 4, layer_norm_eps: 1e-6, hidden_act: "gelu".into(), use_swiglu_ffn: false, qkv_bias: true }
+    }
+}
+
+/// The vision config of either family.
+fn read_tower(value: Value) -> Result<(Family, RawVision), (String, String)> {
+    let malformed = |e: serde_json::Error| ("the keys of a vision_config".to_owned(), e.to_string());
+    let mut raw: RawVision = serde_json::from_value(value.clone()).map_err(malformed)?;
+    match raw.model_type.as_str() {
+        "clip_vision_model" => Ok((Family::Clip, raw)),
+        "dinov2" => {
+            let own: RawDinov2 = serde_json::from_value(value.clone()).map_err(malformed)?;
+            if own.use_swiglu_ffn || !own.qkv_bias {
+                let found = format!("use_swiglu_ffn {} and qkv_bias {}", own.use_swiglu_ffn, own.qkv_bias);
+                return Err(("a DINOv2 with a plain MLP and with biases in attention".into(), found));
+            }
+            // Releases of transformers disagree about the default, so it must be there.
+            if value["patch_size"].is_null() {
+                return Err(("patch_size in vision_config".into(), "none".into()));
+            }
+            raw.intermediate_size = own.mlp_ratio * raw.hidden_size;
+            raw.layer_norm_eps = own.layer_norm_eps;
+            raw.hidden_act = own.hidden_act;
+            Ok((Family::Dinov2, raw))
+        }
+        other => Err(("vision_config.model_type clip_vision_model or dinov2".into(), other.into())),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -282,9 +345,21 @@ mod tests {
     }
 
     #[test]
+    fn dinov2_has_defaults_of_its_own() {
+        let value = json!({"vision_config": {"model_type": "dinov2", "hidden_size": 384, "num_attention_heads": 6,
+            "mlp_ratio": 4, "patch_size": 14, "image_size": 112}, "vision_feature_layer": 9});
+        let config = parse(value).unwrap();
+        assert_eq!((config.family, config.intermediate_size, config.rows_per_image()), (Family::Dinov2, 1536, 64));
+        assert_eq!((config.hidden_act.as_str(), config.layer_norm_eps), ("gelu", 1e-6));
+        assert_eq!(parse(config.to_llava()).unwrap(), config);
+    }
+
+    #[test]
     fn other_towers_and_layers_are_refused() {
         for (value, word) in [
             (json!({"vision_config": {"model_type": "siglip_vision_model"}}), "siglip_vision_model"),
+            (json!({"vision_config": {"model_type": "dinov2", "patch_size": 14, "use_swiglu_ffn": true}}), "swiglu"),
+            (json!({"vision_config": {"model_type": "dinov2"}}), "patch_size"),
             (json!({"vision_feature_layer": [-2, -5]}), "[-2, -5]"),
             (json!({"vision_feature_layer": -26}), "-26"),
             (json!({"vision_config": {"hidden_act": "relu"}}), "relu"),

@@ -5,7 +5,7 @@ use burn::prelude::*;
 use burn::tensor::activation::gelu;
 
 use crate::linear::init_linear;
-use crate::{ClipVision, Pixels, VisionConfig};
+use crate::{Pixels, VisionConfig, VisionTower};
 
 /// Linear, GELU (exact), Linear.
 #[derive(Module, Debug)]
@@ -36,7 +36,7 @@ impl Projector {
 #[derive(Module, Debug)]
 pub struct VisionModel {
     /// The tower.
-    pub tower: ClipVision,
+    pub tower: VisionTower,
     /// The projector.
     pub projector: Projector,
     /// Geometry.
@@ -48,7 +48,7 @@ impl VisionModel {
     /// A random tower and projector, for training from scratch.
     pub fn init(config: &VisionConfig, device: &Device) -> Self {
         Self {
-            tower: ClipVision::init(config, device),
+            tower: VisionTower::init(config, device),
             projector: Projector::init(config, device),
             config: config.clone(),
         }
@@ -92,9 +92,11 @@ mod tests {
     use burn::optim::{AdamWConfig, GradientsParams};
 
     use super::*;
+    use crate::Family;
 
     fn tiny(drop_cls: bool) -> VisionConfig {
         VisionConfig {
+            family: Family::Clip,
             hidden_size: 16,
             intermediate_size: 32,
             num_hidden_layers: 2,

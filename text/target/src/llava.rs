@@ -196,13 +196,14 @@ impl Target for Llava {
 #[cfg(test)]
 mod tests {
     use burn::tensor::Tolerance;
-    use sightdraft_vision::Pixels;
+    use sightdraft_vision::{Family, Pixels};
 
     use super::*;
     use crate::tiny;
 
     fn model() -> Llava {
         let vision = VisionConfig {
+            family: Family::Clip,
             hidden_size: 8,
             intermediate_size: 8,
             num_hidden_layers: 2,

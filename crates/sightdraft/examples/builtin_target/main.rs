@@ -4,6 +4,7 @@
 //! `DIR/training`.
 
 mod batch;
+#[path = "../shared/checkpoint.rs"]
 mod checkpoint;
 mod model;
 mod save;

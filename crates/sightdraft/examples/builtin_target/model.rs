@@ -5,7 +5,7 @@ use burn::prelude::*;
 use sightdraft_datasets::charts::{SIDE, SLOT};
 use sightdraft_target::layer::{DecoderLayer, init_norm};
 use sightdraft_target::{Llama, LlamaConfig, Llava, Projection, Rope, RopeConfig};
-use sightdraft_vision::{PreprocessConfig, VisionConfig, VisionModel};
+use sightdraft_vision::{Family, PreprocessConfig, VisionConfig, VisionModel};
 
 use crate::tokenizer;
 
@@ -29,6 +29,7 @@ pub fn text_config(vocab_size: usize) -> LlamaConfig {
 /// Two layers that are used and, as in LLaVA-1.5 (feature layer -2), one that is not; a patch is a slot of the charts.
 pub fn vision_config() -> VisionConfig {
     VisionConfig {
+        family: Family::Clip,
         hidden_size: 96,
         intermediate_size: 192,
         num_hidden_layers: 3,

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sightdraft_core::{Error, Result};
-use sightdraft_datasets::{Conversation, charts, gsm8k, sharegpt, training};
+use sightdraft_datasets::{Conversation, chartqa, charts, gsm8k, sharegpt, training};
 use sightdraft_decode::Sampling;
 use sightdraft_target::ServedTarget;
 use sightdraft_train::regenerate::{RegenerateConfig, regenerate};
@@ -22,8 +22,8 @@ pub struct Arguments {
     /// Target: a directory, a hub name, or `builtin`.
     #[arg(long)]
     target: String,
-    /// Prompts as PATH (our own training lines), gsm8k=PATH, sharegpt=PATH, or charts=A..B for the built-in training charts of
-    /// those numbers; may be given several times. A last assistant turn is dropped and answered anew.
+    /// Prompts as PATH (our own training lines), chartqa=PATH, gsm8k=PATH, sharegpt=PATH, or charts=A..B for the built-in training
+    /// charts of those numbers; may be given several times. A last assistant turn is dropped and answered anew.
     #[arg(long, value_name = "[NAME=]PATH", required = true)]
     data: Vec<String>,
     /// Where the answers go, appended; conversations answered there already are skipped.
@@ -69,6 +69,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
 /// The conversations of `[NAME=]PATH`.
 fn read(spec: &str) -> Result<Vec<Conversation>> {
     match spec.split_once('=') {
+        Some(("chartqa", path)) => chartqa::lessons(Path::new(path)),
         Some(("gsm8k", path)) => gsm8k::read(Path::new(path)),
         Some(("sharegpt", path)) => sharegpt::read(Path::new(path)),
         Some(("charts", numbers)) => Ok(charts::lessons(range(numbers)?).collect()),

@@ -10,7 +10,7 @@ use sightdraft_core::{Checkpoint, Error, Result};
 use sightdraft_draft::config::QUERIES;
 use sightdraft_draft::{Method, size};
 use sightdraft_target::LlamaConfig;
-use sightdraft_vision::VisionConfig;
+use sightdraft_vision::{Family, VisionConfig};
 
 use super::WEIGHTS;
 
@@ -143,15 +143,20 @@ fn layer_parameters(config: &LlamaConfig) -> usize {
     width * (queries + 2 * keys) + queries * width + 3 * width * config.intermediate_size + 2 * width
 }
 
-/// CLIP tower and projector.
+/// Tower and projector.
 fn vision_parameters(config: &VisionConfig) -> usize {
     let (width, mlp, text) = (config.hidden_size, config.intermediate_size, config.text_hidden_size);
     let patches = (config.image_size / config.patch_size).pow(2);
     let embeddings = width * (3 * config.patch_size.pow(2) + 1 + patches + 1);
     let layer = 4 * (width * width + width) + 2 * width * mlp + mlp + width + 4 * width;
-    let norms = 4 * width;
+    // CLIP has a norm before the layers; DINOv2 a bias of the patches and two factors a channel in each layer.
+    let own = match config.family {
+        Family::Clip => 2 * width,
+        Family::Dinov2 => width + 2 * width * config.num_hidden_layers,
+    };
+    let norm = 2 * width;
     let projector = width * text + text + text * text + text;
-    embeddings + norms + config.num_hidden_layers * layer + projector
+    embeddings + own + norm + config.num_hidden_layers * layer + projector
 }
 
 #[cfg(test)]

@@ -1,13 +1,15 @@
-//! The CLIP vision transformer (Radford et al. 2021, "Learning Transferable Visual Models From Natural Language
-//! Supervision").
+//! The vision transformer in the two forms that are read: CLIP's (Radford et al. 2021, "Learning Transferable Visual Models From
+//! Natural Language Supervision") and DINOv2's (Oquab et al. 2023, "DINOv2: Learning Robust Visual Features without Supervision").
+//!
+//! CLIP has a norm before its layers; DINOv2 a bias of the patch embedding and a factor for each channel that a branch adds.
 
 use burn::module::Param;
 use burn::nn::{Initializer, LayerNorm, LayerNormConfig, Linear};
 use burn::prelude::*;
 use burn::tensor::activation::{gelu, sigmoid, softmax};
 
-use crate::VisionConfig;
 use crate::linear::init_linear;
+use crate::{Family, VisionConfig};
 
 /// The activation between the layers of an MLP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -67,6 +69,8 @@ pub struct VisionLayer {
     pub layer_norm1: LayerNorm,
     /// Attention.
     pub self_attn: VisionAttention,
+    /// What attention adds is multiplied by this `[hidden]` (DINOv2's LayerScale; none in CLIP).
+    pub scale1: Option<Param<Tensor<1>>>,
     /// Before the MLP.
     pub layer_norm2: LayerNorm,
     /// MLP, into its width.
@@ -76,20 +80,29 @@ pub struct VisionLayer {
     /// Between them.
     #[module(skip)]
     pub activation: Activation,
+    /// As `scale1`, for what the MLP adds.
+    pub scale2: Option<Param<Tensor<1>>>,
 }
 
 impl VisionLayer {
     /// `[B, n, hidden] -> [B, n, hidden]`.
     pub fn forward(&self, x: Tensor<3>) -> Tensor<3> {
-        let x = x.clone() + self.self_attn.forward(self.layer_norm1.forward(x));
+        let x = x.clone() + scaled(self.self_attn.forward(self.layer_norm1.forward(x)), &self.scale1);
         let wide = self.activation.apply(self.fc1.forward(self.layer_norm2.forward(x.clone())));
-        x + self.fc2.forward(wide)
+        x + scaled(self.fc2.forward(wide), &self.scale2)
     }
 }
 
-/// A CLIP ViT; build and load it from [`crate::VisionConfig`].
+fn scaled(x: Tensor<3>, scale: &Option<Param<Tensor<1>>>) -> Tensor<3> {
+    match scale {
+        Some(scale) => x * scale.val().unsqueeze(),
+        None => x,
+    }
+}
+
+/// A ViT; build and load it from [`crate::VisionConfig`].
 #[derive(Module, Debug)]
-pub struct ClipVision {
+pub struct VisionTower {
     /// Class embedding `[1, 1, hidden]`.
     pub class_embedding: Param<Tensor<3>>,
     /// The patch convolution as a matrix `[3 * patch * patch, hidden]`: its stride is its size, so patches do not
@@ -97,30 +110,34 @@ pub struct ClipVision {
     pub patch_embedding: Linear,
     /// Position embeddings `[1, 1 + patches, hidden]`, the class first.
     pub position_embedding: Param<Tensor<3>>,
-    /// Before the first layer.
-    pub pre_layernorm: LayerNorm,
+    /// Before the first layer (none in DINOv2).
+    pub pre_layernorm: Option<LayerNorm>,
     /// Encoder layers.
     pub layers: Vec<VisionLayer>,
     /// For the pooled class row, which LLaVA does not use; kept so that a checkpoint is saved whole.
     pub post_layernorm: LayerNorm,
     /// Side of a patch.
     pub patch_size: usize,
+    /// Whose form it has.
+    #[module(skip)]
+    pub family: Family,
 }
 
-impl ClipVision {
+impl VisionTower {
     /// A random tower with the standard deviations that Hugging Face's CLIP starts from.
     pub fn init(config: &VisionConfig, device: &Device) -> Self {
-        let hidden = config.hidden_size;
+        let (hidden, clip) = (config.hidden_size, config.family == Family::Clip);
         let normal = |std: f64, rows: usize| Initializer::Normal { mean: 0.0, std }.init([1, rows, hidden], device);
         let norm = || LayerNormConfig::new(hidden).with_epsilon(config.layer_norm_eps).init(device);
         Self {
             class_embedding: normal((hidden as f64).powf(-0.5), 1),
-            patch_embedding: init_linear(3 * config.patch_size * config.patch_size, hidden, false, 0.02, device),
+            patch_embedding: init_linear(3 * config.patch_size * config.patch_size, hidden, !clip, 0.02, device),
             position_embedding: normal(0.02, config.grid() * config.grid() + 1),
-            pre_layernorm: norm(),
+            pre_layernorm: clip.then(norm),
             layers: (0..config.num_hidden_layers).map(|_| init_layer(config, device)).collect(),
             post_layernorm: norm(),
             patch_size: config.patch_size,
+            family: config.family,
         }
     }
 
@@ -137,7 +154,7 @@ impl ClipVision {
         states
     }
 
-    /// Only hidden state `last` of [`ClipVision::hidden_states`].
+    /// Only hidden state `last` of [`VisionTower::hidden_states`].
     ///
     /// # Panics
     /// As there.
@@ -155,7 +172,10 @@ impl ClipVision {
         let [batch, _, hidden] = patches.dims();
         let class = self.class_embedding.val().expand([batch, 1, hidden]);
         let rows = Tensor::cat(vec![class, patches], 1) + self.position_embedding.val();
-        self.pre_layernorm.forward(rows)
+        match &self.pre_layernorm {
+            Some(norm) => norm.forward(rows),
+            None => rows,
+        }
     }
 }
 
@@ -177,6 +197,7 @@ fn init_layer(config: &VisionConfig, device: &Device) -> VisionLayer {
     let in_std = out_std * (2.0 * config.num_hidden_layers as f64).powf(-0.5);
     let norm = || LayerNormConfig::new(hidden).with_epsilon(config.layer_norm_eps).init(device);
     let square = |std| init_linear(hidden, hidden, true, std, device);
+    let scale = || (config.family == Family::Dinov2).then(|| Initializer::Ones.init([hidden], device));
     VisionLayer {
         layer_norm1: norm(),
         self_attn: VisionAttention {
@@ -186,9 +207,11 @@ fn init_layer(config: &VisionConfig, device: &Device) -> VisionLayer {
             out_proj: square(out_std),
             heads: config.num_attention_heads,
         },
+        scale1: scale(),
         layer_norm2: norm(),
         fc1: init_linear(hidden, wide, true, (2.0 * hidden as f64).powf(-0.5), device),
         fc2: init_linear(wide, hidden, true, in_std, device),
         activation: Activation::of(config),
+        scale2: scale(),
     }
 }

@@ -7,7 +7,6 @@ use burn::module::Module;
 use burn::optim::{ModuleOptimizer, OptimizerRecord};
 use burn::store::ModuleRecord;
 use sightdraft_core::{Error, Result, files};
-use sightdraft_target::Llava;
 
 fn folder(dir: &Path) -> PathBuf {
     dir.join("training")
@@ -26,7 +25,7 @@ pub fn step(dir: &Path) -> Result<Option<u64>> {
 ///
 /// # Errors
 /// What the disk refuses.
-pub fn save(dir: &Path, step: u64, model: &Llava, optimizer: &ModuleOptimizer) -> Result<()> {
+pub fn save<M: Module>(dir: &Path, step: u64, model: &M, optimizer: &ModuleOptimizer) -> Result<()> {
     let (folder, fresh) = (folder(dir), dir.join("training.new"));
     let io = |e| Error::io("write", &fresh, e);
     let _ = fs::remove_dir_all(&fresh);
@@ -45,7 +44,7 @@ pub fn save(dir: &Path, step: u64, model: &Llava, optimizer: &ModuleOptimizer) -
 ///
 /// # Errors
 /// Records that are damaged or do not fit.
-pub fn load(dir: &Path, model: Llava, optimizer: ModuleOptimizer) -> Result<(Llava, ModuleOptimizer)> {
+pub fn load<M: Module>(dir: &Path, model: M, optimizer: ModuleOptimizer) -> Result<(M, ModuleOptimizer)> {
     let folder = folder(dir);
     let fault = |e: burn::store::RecordError| {
         Error::file(&folder, "a checkpoint of this model", e.to_string(), "remove the folder to start over")
