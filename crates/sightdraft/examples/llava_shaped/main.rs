@@ -102,7 +102,8 @@ fn run(arguments: &Arguments) -> Result<Llava> {
         learning_rate: arguments.learning_rate,
         every: arguments.every,
     };
-    let trained = train::run(fresh, &train::Lessons { reader: &reader, train: &lessons, held_out: &held_out }, &plan, dir)?;
+    let trained =
+        train::run(fresh, &train::Lessons { reader: &reader, train: &lessons, held_out: &held_out }, &plan, dir)?;
     trained.save(dir, DType::F16)?;
     Ok(trained)
 }

@@ -59,6 +59,8 @@ fn every_recipe_passes_a_dry_run() {
         assert!(value("memory").contains("GiB") && value("disk").contains("GiB"), "{out}");
         // The published size, tower and projector included.
         assert!(target != "llava-1.5-7b" || value("parameters").starts_with("target 7063.4 M"), "{out}");
+        // 134,515,008 of the language model, 21,555,072 of the tower, 554,112 of the projector.
+        assert!(target != "llava-shaped" || value("parameters").starts_with("target 156.6 M"), "{out}");
         assert_eq!(value("objective"), objective(draft, with), "{name}");
         let title = value("draft").to_lowercase().replace('-', "");
         assert!(title.starts_with(draft), "{name}: {out}");
