@@ -7,7 +7,7 @@ use burn::nn::{EmbeddingConfig, Initializer};
 use burn::tensor::{DType, Device};
 use serde_json::{Value, json};
 use sightdraft_core::{Message, save_safetensors};
-use sightdraft_decode::{Acceptance, Request, Sampling, TreeShape, generate};
+use sightdraft_decode::{Acceptance, Request, Sampling, TreeChoice, TreeShape, generate};
 use sightdraft_target::layer::DecoderLayer;
 use sightdraft_target::{Llama, LlamaConfig, RopeConfig, ServedTarget};
 use sightdraft_vision::{Image, VisionConfig, VisionTower};
@@ -143,16 +143,17 @@ fn the_projector_learns_to_show_the_picture_and_the_result_is_a_llava() {
     assert!(after.swapped > after.right + 0.1, "{after}");
 
     let served = ServedTarget::open(&arguments.out, DType::F32, &Device::flex()).unwrap();
-    let image = Image::open(&arguments.data.join("red.png")).unwrap();
+    let image = Image::open(&arguments.data.join("0.png")).unwrap();
     let prompt = served.prompt(&[Message::user("<image>\nw4 w5")], &[image]).unwrap();
     let rows = served.model.rows(&prompt).unwrap();
-    assert_eq!(rows.image_rows, [1..5]);
+    assert_eq!(rows.image_rows.len(), 1);
+    assert_eq!(rows.image_rows[0], 1..5);
     let request = Request {
         prompt: rows,
         max_new_tokens: 4,
         eos: served.eos.clone(),
         sampling: Sampling::GREEDY,
-        tree: TreeShape::default(),
+        tree: TreeChoice::Fixed(TreeShape::default()),
         acceptance: Acceptance::PointMass,
         blind_draft: false,
     };
