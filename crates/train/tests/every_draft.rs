@@ -1,32 +1,13 @@
 //! Every objective on every draft, on a tiny random target.
 
+mod tiny;
+
 use burn::prelude::*;
-use sightdraft_draft::{Draft, DraftConfig, DraftModel, FeatureRows, Method, VocabMap};
-use sightdraft_target::{KvCache, Llama, LlamaConfig, Mask, RopeConfig};
+use sightdraft_draft::{Draft, DraftConfig, DraftModel, Method, VocabMap};
+use sightdraft_target::{KvCache, Llama};
 use sightdraft_train::features::{Batch, Sequence, restricted_head};
 use sightdraft_train::{Example, Setup, TrainConfig, Trainer};
-
-const WIDTH: usize = 16;
-const VOCABULARY: usize = 40;
-
-fn target() -> Llama {
-    let config = LlamaConfig {
-        hidden_size: WIDTH,
-        intermediate_size: 24,
-        num_hidden_layers: 3,
-        num_attention_heads: 4,
-        num_key_value_heads: 2,
-        head_dim: 4,
-        vocab_size: VOCABULARY,
-        max_position_embeddings: 64,
-        rms_norm_eps: 1e-5,
-        rope: RopeConfig { theta: 10_000.0, scaling: None },
-        tie_word_embeddings: false,
-    };
-    let device = Device::flex();
-    device.seed(3);
-    Llama::init(&config, &device)
-}
+use tiny::{VOCABULARY, path_logits, target};
 
 fn draft(method: Method, target: &Llama) -> DraftModel {
     let config = DraftConfig::for_target(method, &target.config, VOCABULARY).unwrap();
@@ -38,29 +19,6 @@ fn draft(method: Method, target: &Llama) -> DraftModel {
 fn example(number: u32) -> Example {
     let ids: Vec<u32> = (0..12).map(|i| (number * 7 + i * 11) % VOCABULARY as u32).collect();
     Example { id: number.to_string(), assistant: (0..12).map(|i| i >= 4).collect(), ids, images: vec![] }
-}
-
-/// What the first steps of the path from anchor `t` say along the data, row by row as decoding does it.
-fn path_logits(target: &Llama, draft: &DraftModel, sequence: &Sequence, t: usize, steps: usize) -> Vec<Tensor<2>> {
-    let first = FeatureRows {
-        features: sequence.features.clone().slice(0..t + 1).unsqueeze_dim::<3>(0),
-        embeds: sequence.embeds.clone().slice(1..t + 2).unsqueeze_dim::<3>(0),
-        positions: &[(0..t + 1).collect()],
-        mask: &Mask::Causal,
-        image: &[vec![None; t + 1]],
-    };
-    let mut state = draft.start();
-    let pass = draft.extend(&mut state, first);
-    let last = |x: Tensor<3>| x.slice([0..1, t..t + 1, 0..WIDTH]);
-    let (mut hidden, mut predict) = (last(pass.hidden), last(pass.predict));
-    let mut said = vec![];
-    for step in 0..steps {
-        said.push(draft.logits(predict).squeeze_dim::<2>(0));
-        let embeds = target.embed_ids(&sequence.ids[t + 2 + step..t + 3 + step]);
-        let pass = draft.step(&mut state, hidden, embeds, &[vec![t + 1 + step]], &Mask::Causal);
-        (hidden, predict) = (pass.hidden, pass.predict);
-    }
-    said
 }
 
 /// Step j of the unroll at anchor t is what the draft says after j tokens of the data behind t, whichever way rows are
@@ -78,7 +36,8 @@ fn the_unroll_at_an_anchor_is_the_path_that_begins_there() {
         for (m, anchor) in batch.anchors.iter().enumerate() {
             // A row beyond the last token stands for nothing.
             let known = steps.min(sequences[0].len() - 2 - anchor.position);
-            let path = path_logits(&target, &draft, &sequences[0], anchor.position, known);
+            let tokens = &sequences[0].ids[anchor.position + 2..][..known];
+            let path = path_logits(&target, &draft, &sequences[0], anchor.position, tokens);
             for (step, want) in unrolled.steps.iter().zip(path) {
                 let got = step.logits.clone().slice([m..m + 1, 0..VOCABULARY]);
                 let diff: f32 = (got - want).abs().max().into_scalar();

@@ -1,17 +1,18 @@
 //! Drafts that treat images apart (MSD, ViSpec) under the trainer's batches and rollouts, on a tiny target that sees.
 
+mod tiny;
+
 use burn::prelude::*;
 use burn::tensor::Distribution;
 use burn::tensor::activation::log_softmax;
 use sightdraft_core::Result;
-use sightdraft_draft::{Draft, DraftConfig, DraftModel, FeatureRows, Method, VocabMap};
-use sightdraft_target::{Llama, LlamaConfig, Mask, Prompt, PromptRows, RopeConfig, Target};
+use sightdraft_draft::{Draft, DraftConfig, DraftModel, Method, VocabMap};
+use sightdraft_target::{Llama, Prompt, PromptRows, Target};
 use sightdraft_train::features::{Batch, Sequence, restricted_head};
 use sightdraft_train::objective::RolloutRequest;
 use sightdraft_train::rollout::rollout;
 use sightdraft_train::{Example, align, batches};
-
-const WIDTH: usize = 16;
+use tiny::{VOCABULARY, WIDTH, path_logits};
 
 /// Rows 1 to 3 and 4 to 5 of every prompt are images.
 struct Seeing(Llama);
@@ -34,28 +35,13 @@ impl Target for Seeing {
 }
 
 fn target() -> Seeing {
-    let config = LlamaConfig {
-        hidden_size: WIDTH,
-        intermediate_size: 24,
-        num_hidden_layers: 3,
-        num_attention_heads: 4,
-        num_key_value_heads: 2,
-        head_dim: 4,
-        vocab_size: 40,
-        max_position_embeddings: 64,
-        rms_norm_eps: 1e-5,
-        rope: RopeConfig { theta: 10_000.0, scaling: None },
-        tie_word_embeddings: false,
-    };
-    let device = Device::flex();
-    device.seed(3);
-    Seeing(Llama::init(&config, &device))
+    Seeing(tiny::target())
 }
 
 fn drafts(target: &Seeing) -> [DraftModel; 2] {
     [Method::Msd, Method::Vispec].map(|method| {
-        let config = DraftConfig::for_target(method, &target.0.config, 40).unwrap();
-        let mut draft = DraftModel::init(config, VocabMap::identity(40), &target.0, &Device::flex());
+        let config = DraftConfig::for_target(method, &target.0.config, VOCABULARY).unwrap();
+        let mut draft = DraftModel::init(config, VocabMap::identity(VOCABULARY), &target.0, &Device::flex());
         if let DraftModel::ViSpec(draft) = &mut draft {
             // Fresh, text hears nothing of the global feature.
             let noise = Distribution::Normal(0.0, 0.3);
@@ -67,7 +53,7 @@ fn drafts(target: &Seeing) -> [DraftModel; 2] {
 }
 
 fn sequence(target: &Seeing, draft: &DraftModel, length: u32) -> (Sequence, sightdraft_target::KvCache) {
-    let ids: Vec<u32> = (0..length).map(|i| (i * 11 + length) % 40).collect();
+    let ids: Vec<u32> = (0..length).map(|i| (i * 11 + length) % VOCABULARY as u32).collect();
     let assistant = (0..length).map(|row| row >= 8).collect();
     Sequence::run(target, draft.taps(), &Example { id: String::new(), ids, assistant, images: vec![] }).unwrap()
 }
@@ -95,25 +81,9 @@ fn rollouts_over_a_compressed_cache_equal_separate_passes() {
 
 /// log q of the tokens of one path behind anchor `t`, row by row.
 fn log_q_alone(target: &Seeing, draft: &DraftModel, sequence: &Sequence, t: usize, tokens: &[u32]) -> Vec<f32> {
-    let mut state = draft.start();
-    let rows = FeatureRows {
-        features: sequence.features.clone().slice(0..t + 1).unsqueeze(),
-        embeds: sequence.embeds.clone().slice(1..t + 2).unsqueeze(),
-        positions: &[(0..t + 1).collect()],
-        mask: &Mask::Causal,
-        image: &[sequence.image[1..t + 2].to_vec()],
-    };
-    let pass = draft.extend(&mut state, rows);
-    let (mut hidden, mut predict) = (pass.hidden.narrow(1, t, 1), pass.predict.narrow(1, t, 1));
-    let mut log_q = vec![];
-    for (level, &token) in tokens.iter().enumerate() {
-        let row = log_softmax(draft.logits(predict), 2).narrow(2, token as usize, 1);
-        log_q.push(row.into_scalar());
-        let embeds = target.0.embed_ids(&[token]);
-        let pass = draft.step(&mut state, hidden, embeds, &[vec![t + 1 + level]], &Mask::Causal);
-        (hidden, predict) = (pass.hidden, pass.predict);
-    }
-    log_q
+    let rows = path_logits(&target.0, draft, sequence, t, tokens).into_iter();
+    let log_q = |(row, &token)| log_softmax(row, 1).narrow(1, token as usize, 1).into_scalar();
+    rows.zip(tokens).map(log_q).collect()
 }
 
 #[test]

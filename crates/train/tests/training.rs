@@ -3,11 +3,9 @@
 use std::path::Path;
 
 use burn::prelude::*;
-use burn::tensor::TensorData;
 use burn::tensor::activation::log_softmax;
-use sightdraft_core::Result;
 use sightdraft_draft::{Draft, DraftConfig, DraftModel, Eagle3, FeatureRows, Method, VocabMap};
-use sightdraft_target::{KvCache, Llama, LlamaConfig, Mask, Projection, Prompt, PromptRows, RopeConfig, Target};
+use sightdraft_target::{KvCache, Llama, LlamaConfig, Mask, Projection, Prompt, RopeConfig, Target};
 use sightdraft_train::config::Features;
 use sightdraft_train::features::{Batch, Sequence, restricted_head};
 use sightdraft_train::objective::{Elbo, Em, Oracle, RolloutRequest, SoftCe, Vsd};
@@ -16,22 +14,7 @@ use sightdraft_train::{
     Example, ObjectiveConfig, OptimConfig, Setup, TrainConfig, Trainer, align, batches, checkpoint, estep,
 };
 
-struct Tiny(Llama);
-
-impl Target for Tiny {
-    fn llama(&self) -> &Llama {
-        &self.0
-    }
-
-    fn rows(&self, prompt: &Prompt) -> Result<PromptRows> {
-        let ids: Vec<i64> = prompt.ids.iter().map(|id| i64::from(*id)).collect();
-        let count = ids.len();
-        let ids = Tensor::<2, Int>::from_data(TensorData::new(ids, [1, count]), &Device::flex());
-        Ok(PromptRows { ids: prompt.ids.clone(), embeds: self.0.embed(ids), image_rows: vec![] })
-    }
-}
-
-fn target() -> Tiny {
+fn target() -> Llama {
     let config = LlamaConfig {
         hidden_size: 32,
         intermediate_size: 48,
@@ -51,25 +34,25 @@ fn target() -> Tiny {
     // A wide head makes the random model's choices sharp, so that there is something to learn.
     let head = llama.lm_head.take().expect("not tied");
     llama.lm_head = Some(Projection::from_weight(head.plain().weight.val() * 20.0));
-    Tiny(llama)
+    llama
 }
 
-fn draft(target: &Tiny) -> DraftModel {
-    let config = DraftConfig::for_target(Method::Eagle3, &target.0.config, 30).unwrap();
+fn draft(target: &Llama) -> DraftModel {
+    let config = DraftConfig::for_target(Method::Eagle3, &target.config, 30).unwrap();
     let device = Device::flex();
     device.seed(4);
-    DraftModel::Eagle3(Eagle3::init(config, VocabMap::new((5..35).collect(), 40), &target.0, &device))
+    DraftModel::Eagle3(Eagle3::init(config, VocabMap::new((5..35).collect(), 40), target, &device))
 }
 
 /// A prompt, then what the target itself says to it.
-fn example(target: &Tiny, number: u32) -> Example {
+fn example(target: &Llama, number: u32) -> Example {
     let mut ids: Vec<u32> = (0..4).map(|i| (number * 7 + i * 11) % 40).collect();
     for _ in 0..8 + number % 5 {
         let rows = target.rows(&Prompt { ids: ids.clone(), images: vec![] }).unwrap();
         let positions = [(0..ids.len()).collect()];
-        let pass = target.0.forward(rows.embeds, &positions, &Mask::Causal, &mut target.0.new_cache(), &[]);
+        let pass = target.forward(rows.embeds, &positions, &Mask::Causal, &mut target.new_cache(), &[]);
         let last = pass.hidden.slice([0..1, ids.len() - 1..ids.len(), 0..32]);
-        let choice = target.0.logits(last).argmax(2).into_data().convert::<i64>().try_to_vec::<i64>().unwrap();
+        let choice = target.logits(last).argmax(2).into_data().convert::<i64>().try_to_vec::<i64>().unwrap();
         ids.push(choice[0] as u32);
     }
     let assistant = (0..ids.len()).map(|i| i >= 4).collect();
@@ -88,7 +71,7 @@ fn recipe(objective: ObjectiveConfig) -> TrainConfig {
     }
 }
 
-fn setup<'a>(target: &'a Tiny, config: TrainConfig, out: &Path) -> Setup<'a> {
+fn setup<'a>(target: &'a Llama, config: TrainConfig, out: &Path) -> Setup<'a> {
     Setup {
         config,
         target,
@@ -109,13 +92,15 @@ fn losses(trainer: &mut Trainer<'_>, steps: usize) -> Vec<f32> {
 fn resumes_exactly(objective: ObjectiveConfig, features: Features) {
     let target = target();
     let config = TrainConfig { features, ..recipe(objective) };
+    // Made once: the device's random stream is shared with the tests beside this one.
+    let fresh = draft(&target);
     let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
-    let mut whole = Trainer::start(setup(&target, config.clone(), dirs[0].path()), draft(&target)).unwrap();
+    let mut whole = Trainer::start(setup(&target, config.clone(), dirs[0].path()), fresh.clone()).unwrap();
     assert!(whole.total_steps() >= 8, "{} steps", whole.total_steps());
     let want = losses(&mut whole, 8);
     assert!(want.iter().all(|l| l.is_finite()));
 
-    let mut first = Trainer::start(setup(&target, config.clone(), dirs[1].path()), draft(&target)).unwrap();
+    let mut first = Trainer::start(setup(&target, config.clone(), dirs[1].path()), fresh).unwrap();
     let mut got = losses(&mut first, 4);
     first.save().unwrap();
     // Work after the checkpoint is lost, and a checkpoint in the making is left behind half-written.
@@ -185,7 +170,7 @@ fn training_raises_acceptance_and_keeps_the_best() {
     let after = trainer.measure_and_keep().unwrap();
     assert!(after.accepted > before.accepted, "{before:?} to {after:?}");
     assert_eq!(trainer.best().unwrap().held_out, after);
-    let best = DraftModel::open(&out.path().join("best"), &target.0, &Device::flex()).unwrap();
+    let best = DraftModel::open(&out.path().join("best"), &target, &Device::flex()).unwrap();
     assert_eq!(best.vocab(), trainer.draft().vocab());
 }
 
@@ -218,7 +203,7 @@ fn packed_rollouts_equal_separate_passes() {
         Sequence::run(&target, draft.taps(), &example(&target, 5)).unwrap();
     let request = RolloutRequest { samples: 3, corrected: false, anchors: 2 };
     let mut rng = batches::step_stream(1, 0);
-    let paths = rollout(&draft, &target.0, &sequence, &mut cache, 3, request, &[], &mut rng).unwrap();
+    let paths = rollout(&draft, &target, &sequence, &mut cache, 3, request, &[], &mut rng).unwrap();
     assert_eq!((cache.len(), paths.sampled.dims()), (sequence.len(), [2, 3, 3]));
     // The first draw from the stream is the choice of anchors.
     let anchors = batches::choose(&align::anchors(&sequence.assistant, 1), 2, &mut batches::step_stream(1, 0));
@@ -229,13 +214,13 @@ fn packed_rollouts_equal_separate_passes() {
 }
 
 /// `sum log alpha + log p - log q` of one path behind anchor `t`, token by token.
-fn reward_alone(target: &Tiny, draft: &DraftModel, sequence: &Sequence, t: usize, tokens: &[u32]) -> f32 {
+fn reward_alone(target: &Llama, draft: &DraftModel, sequence: &Sequence, t: usize, tokens: &[u32]) -> f32 {
     let mut ids = sequence.ids[..t + 2].to_vec();
     ids.extend(tokens.iter().map(|d| draft.vocab().target(*d)));
     let rows = target.rows(&Prompt { ids: ids.clone(), images: vec![] }).unwrap();
     let positions = [(0..ids.len()).collect()];
-    let pass = target.0.forward(rows.embeds.clone(), &positions, &Mask::Causal, &mut target.0.new_cache(), &[]);
-    let log_p = log_softmax(target.0.logits(pass.hidden).squeeze_dim::<2>(0), 1);
+    let pass = target.forward(rows.embeds.clone(), &positions, &Mask::Causal, &mut target.new_cache(), &[]);
+    let log_p = log_softmax(target.logits(pass.hidden).squeeze_dim::<2>(0), 1);
 
     let positions = [(0..t + 1).collect()];
     let image = [vec![None; t + 1]];
@@ -269,7 +254,7 @@ fn the_unroll_reads_the_rows_that_it_says() {
     let draft = draft(&target);
     let sequences: Vec<Sequence> =
         [5, 6].map(|i| Sequence::run(&target, draft.taps(), &example(&target, i)).unwrap().0).into();
-    let head = restricted_head(&target.0, draft.vocab());
+    let head = restricted_head(&target, draft.vocab());
     let both = Batch::new(&sequences, 3);
     let unrolled = both.unroll(&draft, &head, 2);
     // One by one, without padding: the same logits.
