@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
-use std::sync::Mutex;
 
 use half::bf16;
 
@@ -304,10 +303,7 @@ fn pack_tiles(
     if words.is_empty() {
         return;
     }
-    let tiles = words.len() / (inputs * per_input);
-    let queue = Mutex::new(words.chunks_exact_mut(inputs * per_input).enumerate());
-    pool::for_each(tiles, &|_| {
-        let Some((tile, words)) = queue.lock().ok().and_then(|mut queue| queue.next()) else { return };
+    pool::share_out(words.chunks_exact_mut(inputs * per_input).enumerate(), |(tile, words)| {
         let mut row = vec![0.0; inputs];
         for column in 0..width.min(outputs - tile * width) {
             fill(tile * width + column, &mut row);

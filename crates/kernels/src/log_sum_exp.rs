@@ -1,7 +1,5 @@
 //! `log sum exp` of wide rows, with gradients: what every likelihood over a vocabulary is made of.
 
-use std::sync::Mutex;
-
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
 use burn::backend::autodiff::grads::Gradients;
@@ -14,6 +12,7 @@ use pulp::{Simd, WithSimd};
 use crate::exp::exp;
 use crate::isa::Isa;
 use crate::pool;
+use crate::rowwise;
 use crate::tensor::{contiguous, of_values};
 
 /// `log sum_j exp(x_ij)`, differentiable. On the `flex` device under autodiff one pass over the rows makes the values and one
@@ -31,8 +30,9 @@ pub fn log_sum_exp(x: Tensor<2>) -> Tensor<1> {
     let (inner, node) = inner.into_parts();
     let inner = contiguous(inner);
     let mut values = vec![0.0; rows];
-    each_row(&mut values, 1, |row, value| {
-        value[0] = Isa::detect().dispatch(Value(&slice(&inner)[row * width..][..width]));
+    let isa = Isa::detect();
+    pool::share_out(values.iter_mut().zip(slice(&inner).chunks_exact(width)), |(value, x)| {
+        *value = isa.dispatch(rowwise::LogSumExp(x));
     });
     let prepared = LogSumExp.prepare::<NoCheckpointing>([node]).compute_bound().stateful();
     Tensor::from_primitive::<Autodiff<Flex>>(match prepared {
@@ -64,9 +64,10 @@ impl Backward<Flex, 1> for LogSumExp {
             let (grad, dims) = (contiguous(grad), x.layout().shape().clone());
             let width = dims[1];
             let mut dx = vec![0.0; dims[0] * width];
-            each_row(&mut dx, width, |row, out| {
-                let (x, value, scale) = (&slice(&x)[row * width..][..width], slice(&values)[row], slice(&grad)[row]);
-                Isa::detect().dispatch(Share { x, value, scale, out });
+            let isa = Isa::detect();
+            let rows = slice(&x).chunks_exact(width).zip(slice(&values)).zip(slice(&grad));
+            pool::share_out(dx.chunks_exact_mut(width).zip(rows), |(out, ((x, value), scale))| {
+                isa.dispatch(Share { x, value: *value, scale: *scale, out });
             });
             of_values(dx, [dims[0], width])
         });
@@ -75,48 +76,6 @@ impl Backward<Flex, 1> for LogSumExp {
 
 fn slice(tensor: &FlexTensor) -> &[f32] {
     tensor.as_slice().expect("`f32` and contiguous")
-}
-
-/// Calls `work(row, piece)` for each piece of `width` values of `out`, on all cores.
-fn each_row(out: &mut [f32], width: usize, work: impl Fn(usize, &mut [f32]) + Sync) {
-    if out.is_empty() {
-        return;
-    }
-    let rows = out.len() / width;
-    let queue = Mutex::new(out.chunks_mut(width).enumerate());
-    pool::for_each(rows, &|_| {
-        let next = queue.lock().ok().and_then(|mut queue| queue.next());
-        if let Some((row, piece)) = next {
-            work(row, piece);
-        }
-    });
-}
-
-/// The value of one row.
-struct Value<'a>(&'a [f32]);
-
-impl WithSimd for Value<'_> {
-    type Output = f32;
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) -> f32 {
-        let (vectors, rest) = S::as_simd_f32s(self.0);
-        let mut top = simd.splat_f32s(f32::NEG_INFINITY);
-        for x in vectors {
-            top = simd.max_f32s(top, *x);
-        }
-        let top = rest.iter().fold(simd.reduce_max_f32s(top), |top, x| top.max(*x));
-        let shift = simd.splat_f32s(top);
-        let mut sum = simd.splat_f32s(0.0);
-        for x in vectors {
-            sum = simd.add_f32s(sum, exp(simd, simd.sub_f32s(*x, shift)));
-        }
-        let mut sum = simd.reduce_sum_f32s(sum);
-        for x in rest {
-            sum += (x - top).exp();
-        }
-        sum.ln() + top
-    }
 }
 
 /// One row of the gradient, `scale * exp(x - value)`.

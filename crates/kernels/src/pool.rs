@@ -39,6 +39,20 @@ pub(crate) fn for_each(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
     (0..tasks).for_each(task);
 }
 
+/// Calls `work` once with each of `items`, on all cores: whoever is free takes the next one.
+///
+/// # Panics
+/// As [`for_each`].
+pub(crate) fn share_out<T: Send>(items: impl ExactSizeIterator<Item = T> + Send, work: impl Fn(T) + Sync) {
+    let count = items.len();
+    let queue = Mutex::new(items);
+    for_each(count, &|_| {
+        // Taken before the work begins, so that the lock is held for the taking alone.
+        let item = lock(&queue).next();
+        item.into_iter().for_each(&work);
+    });
+}
+
 /// One call's work, on its caller's stack.
 struct Call<'a> {
     task: &'a (dyn Fn(usize) + Sync),

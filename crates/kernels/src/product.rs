@@ -6,7 +6,7 @@
 use crate::isa::Isa;
 use crate::linear::{Columns, Storage};
 use crate::pool;
-use crate::rows::PackedRows;
+use crate::rows::{PackedRows, interleave};
 use crate::tile::{Tile, group_limit};
 
 /// A matrix in memory, read as it lies or as its transpose.
@@ -63,22 +63,6 @@ impl<'a> Matrix<'a> {
         } else {
             for (place, source) in tile.chunks_exact_mut(width).zip(self.values.chunks_exact(self.columns)) {
                 place[..count].copy_from_slice(&source[first..first + count]);
-            }
-        }
-    }
-}
-
-/// Values that are moved together: a block of the source and its places both stay in the first cache.
-const BLOCK: usize = 64;
-
-/// Puts `source` (`[rows, length]`) into `places` (`[length, stride]`), row r at offset r.
-fn interleave(source: &[f32], length: usize, places: &mut [f32], stride: usize) {
-    for from in (0..length).step_by(BLOCK) {
-        let to = (from + BLOCK).min(length);
-        let block = &mut places[from * stride..to * stride];
-        for (r, row) in source.chunks_exact(length).enumerate() {
-            for (place, value) in block[r..].iter_mut().step_by(stride).zip(&row[from..to]) {
-                *place = *value;
             }
         }
     }

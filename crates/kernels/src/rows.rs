@@ -1,7 +1,5 @@
 //! Input rows in the order in which the tile kernel reads them.
 
-use std::sync::Mutex;
-
 use crate::pool;
 
 /// Rows of a layer's input, in groups that go through a tile together. A group of `g` rows is stored as `g` neighbours for
@@ -25,12 +23,7 @@ impl<'a> PackedRows<'a> {
         for g in 0..packed.groups {
             let (first, size) = packed.group_rows(g);
             let span = first * width..(first + size) * width;
-            let source = &x[span.clone()];
-            for (k, neighbours) in scratch[span].chunks_exact_mut(size).enumerate() {
-                for (r, value) in neighbours.iter_mut().enumerate() {
-                    *value = source[r * width + k];
-                }
-            }
+            interleave(&x[span.clone()], width, &mut scratch[span], size);
         }
         packed.values = scratch;
         packed
@@ -53,12 +46,7 @@ impl<'a> PackedRows<'a> {
             rest = behind;
             (first, size, group)
         });
-        let queue = Mutex::new(groups.collect::<Vec<_>>().into_iter());
-        pool::for_each(packed.groups, &|_| {
-            let next = queue.lock().ok().and_then(|mut queue| queue.next());
-            let Some((first, size, group)) = next else { return };
-            fill(first, size, group);
-        });
+        pool::share_out(groups, |(first, size, group)| fill(first, size, group));
         packed.values = values;
         packed
     }
@@ -82,6 +70,22 @@ impl<'a> PackedRows<'a> {
         let (first, size) = self.group_rows(g);
         let start = first * self.width;
         &self.values[start + from * size..start + to * size]
+    }
+}
+
+/// Values that are moved together: a block of the source and its places both stay in the first cache.
+const BLOCK: usize = 64;
+
+/// Puts `source` (`[rows, length]`) into `places` (`[length, stride]`), row r at offset r.
+pub(crate) fn interleave(source: &[f32], length: usize, places: &mut [f32], stride: usize) {
+    for from in (0..length).step_by(BLOCK) {
+        let to = (from + BLOCK).min(length);
+        let block = &mut places[from * stride..to * stride];
+        for (r, row) in source.chunks_exact(length).enumerate() {
+            for (place, value) in block[r..].iter_mut().step_by(stride).zip(&row[from..to]) {
+                *place = *value;
+            }
+        }
     }
 }
 

@@ -1,7 +1,5 @@
 //! What a decoder does between its matrix products: row by row, so that a row's bits do not depend on its neighbours.
 
-use std::sync::Mutex;
-
 use pulp::{Simd, WithSimd};
 
 use crate::exp::exp;
@@ -94,9 +92,7 @@ pub fn argmax(values: &[f32], width: usize) -> Vec<usize> {
     let isa = Isa::detect();
     let mut best = vec![0; values.len() / width];
     let each = (SMALL / width).max(1);
-    let queue = Mutex::new(best.chunks_mut(each).zip(values.chunks(each * width)));
-    pool::for_each(values.len().div_ceil(each * width), &|_| {
-        let Some((best, values)) = queue.lock().ok().and_then(|mut queue| queue.next()) else { return };
+    pool::share_out(best.chunks_mut(each).zip(values.chunks(each * width)), |(best, values)| {
         for (best, row) in best.iter_mut().zip(values.chunks_exact(width)) {
             let largest = isa.dispatch(Largest(row));
             *best = row.iter().position(|value| *value == largest).unwrap_or(0);
@@ -111,13 +107,7 @@ fn in_blocks(values: &mut [f32], width: usize, work: &(dyn Fn(usize, &mut [f32])
         return work(0, values);
     }
     let block = (SMALL / 2).next_multiple_of(width);
-    let blocks = values.len().div_ceil(block);
-    let queue = Mutex::new(values.chunks_mut(block).enumerate());
-    pool::for_each(blocks, &|_| {
-        if let Some((i, values)) = queue.lock().ok().and_then(|mut queue| queue.next()) {
-            work(i * block, values);
-        }
-    });
+    pool::share_out(values.chunks_mut(block).enumerate(), |(i, values)| work(i * block, values));
 }
 
 struct RmsNorm<'a> {
@@ -220,6 +210,19 @@ impl WithSimd for LogSoftmax<'_> {
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
+        let shift = LogSumExp(self.0).with_simd(simd);
+        self.0.iter_mut().for_each(|x| *x -= shift);
+    }
+}
+
+/// `log sum exp` of one row.
+pub(crate) struct LogSumExp<'a>(pub(crate) &'a [f32]);
+
+impl WithSimd for LogSumExp<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) -> f32 {
         let largest = Largest(self.0).with_simd(simd);
         let (vectors, rest) = S::as_simd_f32s(self.0);
         let mut sums = simd.splat_f32s(0.0);
@@ -227,8 +230,7 @@ impl WithSimd for LogSoftmax<'_> {
             sums = simd.add_f32s(sums, exp(simd, simd.sub_f32s(*x, simd.splat_f32s(largest))));
         }
         let sum = rest.iter().fold(simd.reduce_sum_f32s(sums), |sum, x| sum + (x - largest).exp());
-        let shift = largest + sum.ln();
-        self.0.iter_mut().for_each(|x| *x -= shift);
+        largest + sum.ln()
     }
 }
 
