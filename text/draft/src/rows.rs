@@ -30,14 +30,20 @@ impl UnrollRows {
         }
     }
 
-    /// The features that the next step reads, from step 0's and the last step's, `[B, n, H]` each. Moved down, the first row
-    /// keeps the target's feature and no gradient flows back (both as HASS publishes it).
+    /// The features that the next step reads, from step 0's and the last step's, `[B, n, H]` each. Where they move down no
+    /// gradient flows back (as HASS publishes it).
     pub(crate) fn next_features(self, first: &Tensor<3>, last: &Tensor<3>) -> Tensor<3> {
-        let n = last.dims()[1];
         match self {
             Self::Anchor => last.clone(),
-            Self::Row if n == 1 => first.clone(),
-            Self::Row => Tensor::cat(vec![first.clone().narrow(1, 0, 1), last.clone().narrow(1, 0, n - 1).detach()], 1),
+            Self::Row => moved_down(first, last.clone().detach()),
         }
+    }
+}
+
+/// `last` one row further down; the first row keeps the target's feature, `first`'s (as HASS and ViSpec publish it).
+pub(crate) fn moved_down(first: &Tensor<3>, last: Tensor<3>) -> Tensor<3> {
+    match last.dims()[1] {
+        1 => first.clone(),
+        n => Tensor::cat(vec![first.clone().narrow(1, 0, 1), last.narrow(1, 0, n - 1)], 1),
     }
 }

@@ -16,6 +16,7 @@ use crate::adaptor::ImageAdaptor;
 use crate::compress::{self, Compression};
 use crate::one_layer::{self, Fused, OneLayer};
 use crate::published::Published;
+use crate::rows::moved_down;
 use crate::{Draft, DraftConfig, DraftPass, DraftState, Eagle1, FeatureRows, INIT_STD, UnrollRows, VocabMap, fusion};
 
 /// The ViSpec head.
@@ -206,16 +207,14 @@ impl Draft for ViSpec {
     fn unroll(&self, rows: FeatureRows<'_>, later: &[Tensor<3>]) -> Vec<DraftPass> {
         let rows = self.cast(rows);
         let compression = Compression::new(rows.image, self.tokens());
-        let [batch, n, _] = rows.embeds.dims();
+        let batch = rows.embeds.dims()[0];
         let before = self.global(&self.start(), batch, &rows.embeds.device());
         let images = self.look(&rows.embeds, &compression, before);
         let mut passes: Vec<DraftPass> = Vec::with_capacity(later.len() + 1);
         for _ in 0..=later.len() {
             let hidden = match passes.last() {
                 None => rows.features.clone(),
-                Some(last) => {
-                    Tensor::cat(vec![rows.features.clone().narrow(1, 0, 1), last.hidden.clone().narrow(1, 0, n - 1)], 1)
-                }
+                Some(last) => moved_down(&rows.features, last.hidden.clone()),
             };
             passes.push(self.pass(&mut self.start(), hidden, &rows, &compression, &images));
         }
