@@ -35,9 +35,7 @@ fn next_logits(target: &dyn Target, prompt: &PromptRows, answer: &[u32]) -> Vec<
     let llama = target.llama();
     let mut embeds = prompt.embeds.clone();
     if !answer.is_empty() {
-        let ids: Vec<i32> = answer.iter().map(|&id| id as i32).collect();
-        let ids = Tensor::<1, Int>::from_ints(ids.as_slice(), &embeds.device()).unsqueeze::<2>();
-        embeds = Tensor::cat(vec![embeds, llama.embed(ids)], 1);
+        embeds = Tensor::cat(vec![embeds, llama.embed_ids(answer)], 1);
     }
     let rows = embeds.dims()[1];
     let pass = llama.forward(embeds, &[(0..rows).collect()], &Mask::Causal, &mut llama.new_cache(), &[]);

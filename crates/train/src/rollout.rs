@@ -92,9 +92,8 @@ impl Paths<'_> {
             sampled.log_q.push(host(token_log_probs(&logits.clone().detach(), tokens.clone(), 1)));
             sampled.logits.push(logits);
             if level + 1 < self.steps {
-                let ids: Vec<usize> = tokens.iter().map(|t| draft.vocab().target(*t) as usize).collect();
-                let device = sequence.embeds.device();
-                let embeds = llama.embed(index(&ids, &device).unsqueeze_dim::<2>(0)).cast(burn::tensor::DType::F32);
+                let ids: Vec<u32> = tokens.iter().map(|t| draft.vocab().target(*t)).collect();
+                let embeds = llama.embed_ids(&ids).cast(burn::tensor::DType::F32);
                 let positions = [(0..self.count()).map(|path| self.anchor(path) + 1 + level).collect()];
                 let pass = draft.step(&mut state, hidden, embeds, &positions, &self.draft_mask(&keyed, level));
                 (hidden, predict) = (pass.hidden, pass.predict);
@@ -132,8 +131,8 @@ impl Paths<'_> {
         if levels == 0 {
             return first;
         }
-        let ids: Vec<usize> = tokens[..levels].iter().flatten().map(|t| draft.vocab().target(*t) as usize).collect();
-        let embeds = llama.embed(index(&ids, &sequence.embeds.device()).unsqueeze_dim::<2>(0));
+        let ids: Vec<u32> = tokens[..levels].iter().flatten().map(|t| draft.vocab().target(*t)).collect();
+        let embeds = llama.embed_ids(&ids);
         let positions = [(0..levels * count).map(|node| self.anchor(node % count) + 2 + node / count).collect()];
         let past = cache.len();
         let row = |node: usize| {

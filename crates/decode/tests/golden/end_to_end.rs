@@ -16,9 +16,8 @@ fn target(device: &Device) -> Llama {
 }
 
 fn rows(target: &Llama, ids: &[i64]) -> PromptRows {
-    let ints: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
-    let embeds = target.embed(Tensor::<1, Int>::from_ints(ints.as_slice(), &Device::flex()).unsqueeze());
-    PromptRows { ids: ids.iter().map(|&id| id as u32).collect(), embeds, image_rows: Vec::new() }
+    let ids: Vec<u32> = ids.iter().map(|&id| id as u32).collect();
+    PromptRows { embeds: target.embed_ids(&ids), ids, image_rows: Vec::new() }
 }
 
 #[test]

@@ -52,9 +52,8 @@ pub fn prompt(target: &Llama, seed: u64, image: bool) -> PromptRows {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let n = random.random_range(5..12);
     let ids: Vec<u32> = (0..n).map(|_| random.random_range(0..40)).collect();
-    let ints: Vec<i32> = ids.iter().map(|&id| id as i32).collect();
     let device = Device::flex();
-    let mut embeds = target.embed(Tensor::<1, Int>::from_ints(ints.as_slice(), &device).unsqueeze());
+    let mut embeds = target.embed_ids(&ids);
     if image {
         let pixels: Vec<f32> = (0..3 * 16).map(|_| random.random::<f32>() * 0.1 - 0.05).collect();
         embeds =
