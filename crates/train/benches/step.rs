@@ -1,6 +1,6 @@
-//! Tokens per second of a training step on a real target: `cargo bench -p sightdraft-train --bench step -- TARGET_DIR`.
+//! Where the seconds of a training step on a real target go: `cargo bench -p sightdraft-train --bench step -- TARGET_DIR`.
 //!
-//! Four sequences of 230 tokens, 200 of them the answer, five unrolled steps, D = 8192, target pass included.
+//! Four sequences of 230 tokens, 200 of them the answer, five unrolled steps, D = 8192. Whole steps are the `training` benchmark's.
 
 use std::path::PathBuf;
 use std::time::Instant;
@@ -9,10 +9,10 @@ use burn::tensor::{DType, Device};
 use sightdraft_draft::{Draft, DraftConfig, DraftModel, Eagle3, Method, VocabMap};
 use sightdraft_target::Target;
 use sightdraft_target::load::load_text;
+use sightdraft_train::Example;
 use sightdraft_train::features::{Batch, Sequence, restricted_head};
-use sightdraft_train::objective::{SoftCe, Vsd};
+use sightdraft_train::objective::SoftCe;
 use sightdraft_train::trainable::trainable;
-use sightdraft_train::{Example, ObjectiveConfig, Setup, TrainConfig, Trainer};
 
 fn main() {
     let Some(dir) = std::env::args().skip(1).find(|a| !a.starts_with("--")).map(PathBuf::from) else {
@@ -34,25 +34,6 @@ fn main() {
         })
         .collect();
     parts(&target, &draft, &examples);
-    for objective in [ObjectiveConfig::SoftCe(SoftCe::default()), ObjectiveConfig::Vsd(Vsd::default())] {
-        let out = tempfile::tempdir().expect("a temporary directory");
-        let name = objective.objective().name();
-        let config = TrainConfig { objective, epochs: 4, batch_tokens: 1000, ..TrainConfig::default() };
-        let setup = Setup {
-            config,
-            target: &target,
-            target_name: "bench".into(),
-            eos: vec![],
-            examples: examples.clone(),
-            held_out: vec![],
-            features: out.path().join("features"),
-            out: out.path().join("run"),
-        };
-        let mut trainer = Trainer::start(setup, draft.clone()).expect("a run");
-        while let Some(report) = trainer.step().expect("a step") {
-            println!("{name}: {:.0} tokens/s, loss {}", report.tokens as f64 / report.seconds, report.loss);
-        }
-    }
 }
 
 /// Where a step's seconds go.

@@ -4,11 +4,12 @@
 //! Weights are random: the cost does not depend on them. Four sequences of 230 tokens, 200 of them the answer; each draft with
 //! its published loss and with VSD, in a process of its own, whose peak is counted from the first step on.
 
+use std::path::Path;
 use std::process::Command;
 
 use burn::tensor::Device;
 use sightdraft_draft::{DraftConfig, DraftModel, Method, VocabMap};
-use sightdraft_target::{Llama, LlamaConfig, RopeConfig, Target};
+use sightdraft_target::{Llama, LlamaConfig, Target};
 use sightdraft_train::objective::{Eagle1Loss, GriffinLoss, HassLoss, SoftCe, VispecLoss, Vsd};
 use sightdraft_train::peak::peak_memory;
 use sightdraft_train::plan::gib;
@@ -111,21 +112,9 @@ fn examples(config: &LlamaConfig, size: usize) -> Vec<Example> {
 
 /// The geometry of a target's language model.
 fn shape(name: &str) -> LlamaConfig {
-    if name == "builtin" {
-        let dir = concat!(env!("CARGO_MANIFEST_DIR"), "/../sightdraft/assets/builtin");
-        return LlamaConfig::open(dir.as_ref()).expect("the built-in target's config");
-    }
-    LlamaConfig {
-        hidden_size: 576,
-        intermediate_size: 1536,
-        num_hidden_layers: 30,
-        num_attention_heads: 9,
-        num_key_value_heads: 3,
-        head_dim: 64,
-        vocab_size: 49152,
-        max_position_embeddings: 8192,
-        rms_norm_eps: 1e-5,
-        rope: RopeConfig { theta: 100_000.0, scaling: None },
-        tie_word_embeddings: true,
-    }
+    let dir = match name {
+        "builtin" => Path::new(env!("CARGO_MANIFEST_DIR")).join("../sightdraft/assets/builtin"),
+        _ => sightdraft_fixtures::root().join("configs/smollm2-135m"),
+    };
+    LlamaConfig::open(&dir).expect("the target's config")
 }

@@ -179,22 +179,9 @@ mod tests {
     use crate::ObjectiveConfig;
     use crate::objective::{Em, Oracle, SoftCe, Vsd};
     use sightdraft_draft::Method;
-    use sightdraft_target::RopeConfig;
 
     fn smollm2() -> LlamaConfig {
-        LlamaConfig {
-            hidden_size: 576,
-            intermediate_size: 1536,
-            num_hidden_layers: 30,
-            num_attention_heads: 9,
-            num_key_value_heads: 3,
-            head_dim: 64,
-            vocab_size: 49152,
-            max_position_embeddings: 8192,
-            rms_norm_eps: 1e-5,
-            rope: RopeConfig { theta: 100_000.0, scaling: None },
-            tie_word_embeddings: true,
-        }
+        LlamaConfig::open(&sightdraft_fixtures::root().join("configs/smollm2-135m")).unwrap()
     }
 
     fn text(rows: usize) -> Size {
