@@ -1,5 +1,6 @@
 //! What can be typed.
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 use burn::tensor::{DType, Device};
@@ -118,6 +119,14 @@ fn positive_share(text: &str) -> std::result::Result<f32, String> {
     match text.parse::<f32>() {
         Ok(value) if value > 0.0 && value <= 1.0 => Ok(value),
         _ => Err("expected a number above 0 and up to 1".into()),
+    }
+}
+
+/// Refuses a value of `option` that stands twice in `values`: the rows of a report are told apart by it.
+pub fn each_once<T: PartialEq + Display>(option: &str, values: &[T], mend: &str) -> Result<()> {
+    match values.iter().enumerate().find(|(i, value)| values[..*i].contains(value)) {
+        None => Ok(()),
+        Some((_, value)) => Err(Error::invalid(option, "another for each row", format!("{value} twice"), mend)),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use burn::tensor::Device;
 use clap::Args;
-use sightdraft_core::{Error, Result, hub};
+use sightdraft_core::{Result, hub};
 use sightdraft_datasets::prompts::Preset;
 use sightdraft_decode::Acceptance;
 use sightdraft_draft::DraftModel;
@@ -14,7 +14,7 @@ use sightdraft_eval::{Benchmark, Entrant, Plan, Shard, benchmarks, fingerprint, 
 use sightdraft_target::ServedTarget;
 
 use super::merge::finish;
-use crate::arguments::{DeviceArguments, ReportArguments, SamplingArguments, at_least_one, temperature};
+use crate::arguments::{DeviceArguments, ReportArguments, SamplingArguments, at_least_one, each_once, temperature};
 use crate::builtin;
 use crate::costs::tuner;
 use crate::tree::TreeArguments;
@@ -66,7 +66,20 @@ pub struct Arguments {
     report: ReportArguments,
 }
 
+impl Arguments {
+    /// Refuses what would give rows that nothing tells apart, before any file is read.
+    fn check(&self) -> Result<()> {
+        let benchmarks: Vec<&str> = self.benchmark.iter().map(|spec| spec.split('=').next().unwrap_or(spec)).collect();
+        each_once("--benchmark", &benchmarks, "measure each by itself, with an --out of its own")?;
+        each_once("--temperature", &self.temperature, "leave one of them out")?;
+        let drafts = self.draft.iter().map(|spec| named(spec).0);
+        let names: Vec<String> = ["plain".into(), last_part(&self.target)].into_iter().chain(drafts).collect();
+        each_once("--draft", &names, "name the drafts: --draft a=DIR --draft b=DIR")
+    }
+}
+
 pub fn run(arguments: &Arguments) -> Result<()> {
+    arguments.check()?;
     let python = if arguments.execute { python() } else { None };
     let benchmarks = arguments
         .benchmark
@@ -82,10 +95,6 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let mut entrants = Vec::new();
     for spec in &arguments.draft {
         let (entrant, dir) = entrant(spec, &target, &device, arguments.tree.is_adaptive().then_some(taken.as_str()))?;
-        if entrants.iter().any(|other: &Entrant| other.name == entrant.name) || entrant.name == "plain" {
-            let mend = "name the drafts: --draft a=DIR --draft b=DIR";
-            return Err(Error::invalid("--draft", "a name of its own for every draft", entrant.name, mend));
-        }
         checkpoints.insert(entrant.name.clone(), fingerprint(&dir)?);
         entrants.push(entrant);
     }
@@ -122,14 +131,19 @@ fn entrant(
     device: &Device,
     adaptive: Option<&str>,
 ) -> Result<(Entrant, std::path::PathBuf)> {
-    let (name, source) = match spec.split_once('=') {
-        Some((name, source)) => (name.to_string(), source),
-        None => (last_part(spec), spec),
-    };
+    let (name, source) = named(spec);
     let dir = hub::resolve(source)?;
     let draft = DraftModel::open(&dir, target.model.llama(), device)?.for_inference();
     let tuner = adaptive.map(|device| tuner(target, &draft, device)).transpose()?;
     Ok((Entrant { name, source: source.into(), draft: Box::new(draft), tuner }, dir))
+}
+
+/// Name and source in `[NAME=]DIR`.
+fn named(spec: &str) -> (String, &str) {
+    match spec.split_once('=') {
+        Some((name, source)) => (name.to_string(), source),
+        None => (last_part(spec), spec),
+    }
 }
 
 /// The last part of a path or hub name.

@@ -73,7 +73,7 @@ impl Grid {
     /// Reads a grid file.
     ///
     /// # Errors
-    /// A missing file, bad TOML, an unknown key, no seeds or variants, names that are no directory names or not unique.
+    /// A missing file, bad TOML, an unknown key, no seeds or variants, a seed twice, names that are no directory names or not unique.
     pub fn open(path: &Path) -> Result<Self> {
         let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
         let mend = "correct that key of the grid file";
@@ -81,6 +81,9 @@ impl Grid {
         let grid: Self = toml::from_str(&text).map_err(|e| wrong("a grid", e.message().replace('\n', " ")))?;
         if grid.seeds.is_empty() || grid.variants.is_empty() {
             return Err(wrong("at least one seed and one [[variant]]", "none".into()));
+        }
+        if let Some((_, seed)) = grid.seeds.iter().enumerate().find(|(i, seed)| grid.seeds[..*i].contains(seed)) {
+            return Err(wrong("each seed once", format!("{seed} twice")));
         }
         for (i, variant) in grid.variants.iter().enumerate() {
             let plain = |c: char| c.is_alphanumeric() || " -_+.=,".contains(c);
@@ -189,6 +192,7 @@ mod tests {
         for (rest, word) in [
             ("seeds = []\nvariant = [{name = \"a\"}]", "seed"),
             ("seeds = [1]\nvariant = []", "variant"),
+            ("seeds = [7, 1, 7]\nvariant = [{name = \"a\"}]", "7 twice"),
             ("seeds = [1]\n[[variant]]\nname = \"a\"\n[[variant]]\nname = \"a\"", "twice"),
             ("seeds = [1]\n[[variant]]\nname = \"../a\"", "../a"),
             ("seeds = [1]\n[[variant]]\nname = \"a\"\nset = [\"seed=3\"]", "seed=3"),

@@ -111,6 +111,21 @@ fn numbers_out_of_range_and_unknown_names() {
 }
 
 #[test]
+fn rows_that_nothing_tells_apart() {
+    for (option, values, word) in [
+        ("--benchmark", ["charts", "charts"], "charts twice"),
+        ("--benchmark", ["gsm8k=a", "gsm8k=b"], "gsm8k twice"),
+        ("--temperature", ["0,1", "0.0"], "0 twice"),
+        ("--draft", ["runs/a/best", "runs/b/best"], "best twice"),
+        ("--draft", ["a=runs/a", "plain=runs/b"], "plain twice"),
+        ("--draft", ["a=runs/a", "t=runs/b"], "t twice"),
+    ] {
+        let said = refusal(&["eval", "--target", "models/t", option, values[0], option, values[1]]);
+        assert!(said.contains(option) && said.contains(word), "{said}");
+    }
+}
+
+#[test]
 fn a_report_that_cannot_be_written_is_refused_before_anything_is_measured() {
     let dir = tempfile::tempdir().unwrap();
     let target = image_target(&dir.path().join("target"));
