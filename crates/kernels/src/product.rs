@@ -52,17 +52,27 @@ impl<'a> Matrix<'a> {
         }
     }
 
-    /// Packs columns from `first` on into a tile of `width`, zeros behind the last: `[rows, width]`.
-    fn pack_tile(&self, first: usize, width: usize, tile: &mut [f32]) {
-        let count = width.min(self.columns - first);
-        if count < width {
-            tile.fill(0.0);
+    /// Packs columns from `first` on into tiles of `width`, `[tiles, rows, width]`, zeros behind the last column. Several tiles
+    /// at once, because a row of the matrix is then read in longer pieces.
+    fn pack_tiles(&self, first: usize, width: usize, tiles: &mut [f32]) {
+        let count = (self.columns - first).min(tiles.len() / self.rows);
+        if count * self.rows < tiles.len() {
+            tiles.fill(0.0);
         }
+        let tiles = tiles.chunks_exact_mut(self.rows * width);
         if self.transposed {
-            interleave(&self.values[first * self.rows..(first + count) * self.rows], self.rows, tile, width);
+            for (t, tile) in tiles.enumerate() {
+                let from = first + t * width;
+                let to = (from + width).min(self.columns);
+                interleave(&self.values[from * self.rows..to * self.rows], self.rows, tile, width);
+            }
         } else {
-            for (place, source) in tile.chunks_exact_mut(width).zip(self.values.chunks_exact(self.columns)) {
-                place[..count].copy_from_slice(&source[first..first + count]);
+            let mut tiles: Vec<_> = tiles.map(|tile| tile.chunks_exact_mut(width)).collect();
+            for source in self.values.chunks_exact(self.columns) {
+                let pieces = source[first..first + count].chunks(width);
+                for (place, piece) in tiles.iter_mut().filter_map(Iterator::next).zip(pieces) {
+                    place[..piece.len()].copy_from_slice(piece);
+                }
             }
         }
     }
@@ -93,19 +103,27 @@ pub fn multiply(a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32]) {
     let tiles = b.columns.div_ceil(width);
     let run = tiles.div_ceil(pool::threads() * TASKS_PER_THREAD);
     let columns = Columns::new(out, a.rows, b.columns);
+    let together = (PACKED / (inputs * width)).clamp(1, run);
     pool::for_each(tiles.div_ceil(run), &|task| {
-        let mut words = vec![0.0; inputs * width];
+        let mut packed = vec![0.0; together * inputs * width];
         let mut sums = vec![0.0; a.rows * width];
-        for tile in task * run..((task + 1) * run).min(tiles) {
-            b.pack_tile(tile * width, width, &mut words);
-            sums.fill(0.0);
-            let words = bytemuck::cast_slice(&words);
-            isa.dispatch(Tile { storage: Storage::F32, words, inputs, rows: &rows, sums: &mut sums });
-            // SAFETY: each tile has its own columns, and each tile is in one task.
-            unsafe { columns.write(0, tile * width, &sums, width) };
+        let end = ((task + 1) * run).min(tiles);
+        for first in (task * run..end).step_by(together) {
+            let packed = &mut packed[..together.min(end - first) * inputs * width];
+            b.pack_tiles(first * width, width, packed);
+            for (t, words) in packed.chunks_exact(inputs * width).enumerate() {
+                sums.fill(0.0);
+                let words = bytemuck::cast_slice(words);
+                isa.dispatch(Tile { storage: Storage::F32, words, inputs, rows: &rows, sums: &mut sums });
+                // SAFETY: each tile has its own columns, and each tile is in one task.
+                unsafe { columns.write(0, (first + t) * width, &sums, width) };
+            }
         }
     });
 }
+
+/// Values that a task packs at a time: half a megabyte, which stays in the second cache.
+const PACKED: usize = 1 << 17;
 
 /// Enough tasks that a core which is disturbed does not hold up the others, few enough that a task's scratch pays.
 const TASKS_PER_THREAD: usize = 4;
