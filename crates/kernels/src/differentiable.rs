@@ -1,73 +1,91 @@
-//! The product of rows and weights with gradients, for training on the CPU.
+//! Matrix products with gradients, for training on the CPU.
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, binary};
-use burn::backend::flex::FlexTensor;
-use burn::backend::{Autodiff, Flex};
+use burn::backend::flex::{FlexTensor, Layout};
+use burn::backend::{Autodiff, Bytes, Flex};
 use burn::tensor::{DType, Tensor};
 
 use crate::product::{Matrix, multiply};
-use crate::tensor::{contiguous, of_values};
+use crate::tensor::contiguous;
 
-/// `x w`, differentiable in both: the products of the forward and of the backward pass run on this crate's kernel where both
-/// are `f32` tensors of the `flex` device, under autodiff or not; anything else is Burn's own product.
+/// `x w`, or `x w^T` if `flip`, for each of the matrices in the last two axes, differentiable in both: the products of the forward
+/// and of the backward pass run on this crate's kernel where both are `f32` tensors of the `flex` device, under autodiff or not;
+/// anything else is Burn's own product.
 ///
 /// # Shapes
-/// - x: `[rows, inputs]`; w: `[inputs, outputs]`
-/// - output: `[rows, outputs]`
-pub fn matmul(x: Tensor<2>, w: Tensor<2>) -> Tensor<2> {
-    if let (Ok(x), Ok(w)) = (x.clone().try_into_primitive::<Flex>(), w.clone().try_into_primitive::<Flex>())
-        && x.dtype() == DType::F32
-        && w.dtype() == DType::F32
-    {
-        return Tensor::from_primitive::<Flex>(product(&contiguous(x), false, &contiguous(w), false));
+/// - x: `[.., rows, inputs]`; w: `[.., inputs, outputs]`, or `[.., outputs, inputs]` if `flip`
+/// - output: `[.., rows, outputs]`
+pub fn matmul<const D: usize>(x: Tensor<D>, w: Tensor<D>, flip: bool) -> Tensor<D> {
+    let burns = |x: Tensor<D>, w: Tensor<D>| x.matmul(if flip { w.swap_dims(D - 2, D - 1) } else { w });
+    if x.dtype() != DType::F32 || w.dtype() != DType::F32 || x.dims()[..D - 2] != w.dims()[..D - 2] {
+        return burns(x, w);
+    }
+    if let (Ok(x), Ok(w)) = (x.clone().try_into_primitive::<Flex>(), w.clone().try_into_primitive::<Flex>()) {
+        return Tensor::from_primitive::<Flex>(products(&contiguous(x), false, &contiguous(w), flip));
     }
     let parts = (x.clone().try_into_primitive::<Autodiff<Flex>>(), w.clone().try_into_primitive::<Autodiff<Flex>>());
-    let (Ok(left), Ok(right)) = parts else { return x.matmul(w) };
-    let (left, left_node) = left.into_parts();
-    let (right, right_node) = right.into_parts();
-    if left.dtype() != DType::F32 || right.dtype() != DType::F32 {
-        return x.matmul(w);
-    }
+    let (Ok(left), Ok(right)) = parts else { return burns(x, w) };
+    let ((left, left_node), (right, right_node)) = (left.into_parts(), right.into_parts());
     let (left, right) = (contiguous(left), contiguous(right));
-    let y = product(&left, false, &right, false);
-    let prepared = Product.prepare::<NoCheckpointing>([left_node, right_node]);
+    let y = products(&left, false, &right, flip);
+    let prepared = Product { flip }.prepare::<NoCheckpointing>([left_node, right_node]);
     Tensor::from_primitive::<Autodiff<Flex>>(match prepared.compute_bound().stateful() {
         OpsKind::Tracked(prep) => prep.finish((left, right), y),
         OpsKind::UnTracked(prep) => prep.finish(y),
     })
 }
 
-/// y = x w: dx = dy w^T, dw = x^T dy.
+/// y = x w: dx = dy w^T, dw = x^T dy. y = x w^T: dx = dy w, dw = dy^T x.
 #[derive(Debug)]
-struct Product;
+struct Product {
+    flip: bool,
+}
 
 impl Backward<Flex, 2> for Product {
     type State = (FlexTensor, FlexTensor);
 
     fn backward(self, ops: Ops<Self::State, 2>, grads: &mut Gradients, _: &mut Checkpointer) {
         let (x, w) = ops.state;
-        let left = |grad| product(&contiguous(grad), false, &w, true);
-        let right = |grad| product(&x, true, &contiguous(grad), false);
+        let left = |grad| products(&contiguous(grad), false, &w, !self.flip);
+        let right = |grad| match self.flip {
+            false => products(&x, true, &contiguous(grad), false),
+            true => products(&contiguous(grad), true, &x, false),
+        };
         binary::<Flex, _, _>(ops.parents, ops.node, grads, left, right);
     }
 }
 
-/// `a b`, each transposed first if it says so.
-fn product(a: &FlexTensor, flip_a: bool, b: &FlexTensor, flip_b: bool) -> FlexTensor {
-    let (a, b) = (matrix(a, flip_a), matrix(b, flip_b));
-    let mut y = vec![0.0; a.rows() * b.columns()];
-    multiply(a, b, &mut y);
-    of_values(y, [a.rows(), b.columns()])
+/// `a b` for each of their matrices, each transposed first if it says so.
+fn products(a: &FlexTensor, flip_a: bool, b: &FlexTensor, flip_b: bool) -> FlexTensor {
+    let (left, right) = (matrices(a, flip_a), matrices(b, flip_b));
+    let mut dims = a.layout().shape().clone();
+    let rank = dims.num_dims();
+    (dims[rank - 2], dims[rank - 1]) = match (left.first(), right.first()) {
+        (Some(a), Some(b)) => (a.rows(), b.columns()),
+        _ => (0, 0),
+    };
+    let each = dims[rank - 2] * dims[rank - 1];
+    let mut y = vec![0.0; left.len() * each];
+    for ((a, b), y) in left.into_iter().zip(right).zip(y.chunks_exact_mut(each.max(1))) {
+        multiply(a, b, y);
+    }
+    FlexTensor::new(Bytes::from_elems(y), Layout::contiguous(dims), DType::F32)
 }
 
-/// A contiguous `f32` tensor as a matrix, transposed if `flip`.
-fn matrix(tensor: &FlexTensor, flip: bool) -> Matrix<'_> {
+/// The matrices of a contiguous `f32` tensor, each transposed if `flip`.
+fn matrices(tensor: &FlexTensor, flip: bool) -> Vec<Matrix<'_>> {
     let dims = tensor.layout().shape();
-    let matrix = Matrix::new(tensor.as_slice().expect("`f32` and contiguous"), dims[0], dims[1]);
-    if flip { matrix.transpose() } else { matrix }
+    let (rows, columns) = (dims[dims.num_dims() - 2], dims[dims.num_dims() - 1]);
+    let values = tensor.as_slice::<f32>().expect("`f32` and contiguous");
+    let count: usize = (0..dims.num_dims() - 2).map(|axis| dims[axis]).product();
+    let each = |i: usize| {
+        let matrix = Matrix::new(&values[i * rows * columns..(i + 1) * rows * columns], rows, columns);
+        if flip { matrix.transpose() } else { matrix }
+    };
+    (0..count).map(each).collect()
 }
 
 #[cfg(test)]
@@ -77,11 +95,24 @@ mod tests {
     use super::*;
 
     /// The product and its two gradients under some loss, by `matmul`.
-    fn run(x: &Tensor<2>, w: &Tensor<2>, matmul: fn(Tensor<2>, Tensor<2>) -> Tensor<2>) -> [Tensor<2>; 3] {
+    fn run<const D: usize>(
+        x: &Tensor<D>,
+        w: &Tensor<D>,
+        matmul: impl Fn(Tensor<D>, Tensor<D>) -> Tensor<D>,
+    ) -> [Tensor<D>; 3] {
         let (x, w) = (x.clone().require_grad(), w.clone().require_grad());
         let y = matmul(x.clone(), w.clone());
         let grads = (y.clone() * y.clone().sin()).sum().backward();
         [y.inner(), x.grad(&grads).unwrap(), w.grad(&grads).unwrap()]
+    }
+
+    fn check<const D: usize>(x: &Tensor<D>, w: &Tensor<D>, flip: bool) {
+        let theirs = run(x, w, |x, w| x.matmul(if flip { w.swap_dims(D - 2, D - 1) } else { w }));
+        for (ours, theirs) in run(x, w, |x, w| matmul(x, w, flip)).into_iter().zip(theirs) {
+            assert_eq!(ours.dims(), theirs.dims());
+            let worst = (ours - theirs).abs().max().into_scalar::<f32>();
+            assert!(worst < 1e-5, "{worst}");
+        }
     }
 
     #[test]
@@ -89,18 +120,19 @@ mod tests {
         let device = Device::flex().autodiff();
         device.seed(5);
         let random = |dims: [usize; 2]| Tensor::<2>::random(dims, Distribution::Normal(0.0, 0.3), &device);
-        let wide = random([33, 50]);
-        for (x, w) in [
-            (random([40, 33]), wide.clone()),
-            (random([1, 33]), wide.clone()),
-            (random([33, 7]).transpose(), wide),
-            (random([5, 9]), random([70, 9]).transpose()),
-        ] {
-            for (ours, theirs) in run(&x, &w, matmul).into_iter().zip(run(&x, &w, Tensor::matmul)) {
-                assert_eq!(ours.dims(), theirs.dims());
-                let worst = (ours - theirs).abs().max().into_scalar::<f32>();
-                assert!(worst < 1e-5, "{worst}");
-            }
+        for (x, w) in [([40, 33], [33, 50]), ([1, 33], [33, 50]), ([5, 9], [9, 70])] {
+            check(&random(x), &random(w), false);
+            check(&random([x[1], x[0]]).transpose(), &random([w[1], w[0]]).transpose(), false);
+            check(&random(x), &random([w[1], w[0]]), true);
         }
+    }
+
+    #[test]
+    fn each_matrix_of_a_batch_has_its_own_product() {
+        let device = Device::flex().autodiff();
+        let random = |dims: [usize; 4]| Tensor::<4>::random(dims, Distribution::Normal(0.0, 0.3), &device);
+        check(&random([2, 3, 10, 8]), &random([2, 3, 8, 20]), false);
+        check(&random([2, 3, 10, 8]), &random([2, 3, 20, 8]), true);
+        check(&random([2, 10, 3, 8]).swap_dims(1, 2), &random([2, 20, 3, 8]).swap_dims(1, 2), true);
     }
 }

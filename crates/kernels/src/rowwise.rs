@@ -171,6 +171,87 @@ impl WithSimd for SwiGlu<'_> {
     }
 }
 
+/// The gradient of [`RmsNorm`]'s rows, see `gradients.rs`.
+pub(crate) struct RmsNormGrad<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) gamma: &'a [f32],
+    pub(crate) dy: &'a [f32],
+    pub(crate) epsilon: f32,
+    pub(crate) dx: &'a mut [f32],
+}
+
+impl WithSimd for RmsNormGrad<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, _: S) {
+        let width = self.gamma.len();
+        let rows = self.x.chunks_exact(width).zip(self.dy.chunks_exact(width));
+        for ((x, dy), dx) in rows.zip(self.dx.chunks_exact_mut(width)) {
+            for ((dx, dy), gamma) in dx.iter_mut().zip(dy).zip(self.gamma) {
+                *dx = dy * gamma;
+            }
+            let scale = (dot(x, x) / width as f32 + self.epsilon).sqrt().recip();
+            let along = dot(x, dx) / width as f32 * scale * scale;
+            for (dx, x) in dx.iter_mut().zip(x) {
+                *dx = scale * (*dx - along * x);
+            }
+        }
+    }
+}
+
+/// The sum of products, in as many partial sums as a compiler needs to use vectors.
+#[inline(always)]
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    const LANES: usize = 32;
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    let mut sums = [0.0; LANES];
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..LANES {
+            sums[lane] += a[lane] * b[lane];
+        }
+    }
+    sums.iter().sum::<f32>() + a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f32>()
+}
+
+/// The gate's share of the gradient of [`SwiGlu`], see `gradients.rs`.
+pub(crate) struct GateGrad<'a> {
+    pub(crate) gate: &'a [f32],
+    pub(crate) up: &'a [f32],
+    pub(crate) dy: &'a [f32],
+    pub(crate) out: &'a mut [f32],
+}
+
+impl WithSimd for GateGrad<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let one = simd.splat_f32s(1.0);
+        let (outs, out_rest) = S::as_mut_simd_f32s(self.out);
+        let ((gates, gate_rest), (ups, up_rest)) = (S::as_simd_f32s(self.gate), S::as_simd_f32s(self.up));
+        let (dys, dy_rest) = S::as_simd_f32s(self.dy);
+        for (((out, gate), up), dy) in outs.iter_mut().zip(gates).zip(ups).zip(dys) {
+            let share = sigmoid(simd, *gate);
+            let slope = mul_add(simd, *gate, simd.sub_f32s(one, share), one);
+            *out = simd.mul_f32s(simd.mul_f32s(*dy, *up), simd.mul_f32s(share, slope));
+        }
+        for (((out, gate), up), dy) in out_rest.iter_mut().zip(gate_rest).zip(up_rest).zip(dy_rest) {
+            let share = (1.0 + (-gate).exp()).recip();
+            *out = dy * up * share * (1.0 + gate * (1.0 - share));
+        }
+    }
+}
+
+/// `1 / (1 + exp(-x))`, from the exponential of `-|x|`, which never overflows.
+#[inline(always)]
+fn sigmoid<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    let small = exp(simd, simd.neg_f32s(simd.abs_f32s(x)));
+    let one = simd.splat_f32s(1.0);
+    let positive = simd.greater_than_or_equal_f32s(x, simd.splat_f32s(0.0));
+    simd.div_f32s(simd.select_f32s(positive, one, small), simd.add_f32s(one, small))
+}
+
 /// `x / (1 + exp(-x))`, from the exponential of `-|x|`, which never overflows.
 #[inline(always)]
 fn silu<S: Simd>(simd: S, x: S::f32s) -> S::f32s {

@@ -6,7 +6,7 @@ use burn::backend::flex::{FlexTensor, Layout};
 use burn::backend::{Bytes, Flex};
 use burn::tensor::{Bool, BoolStore, DType, Device, Shape, Tensor, TensorData};
 
-use crate::rowwise::{argmax, rms_norm, rotate, swiglu};
+use crate::rowwise::{argmax, rotate};
 use crate::{PackedKv, PackedLinear, Queries, Storage};
 
 impl PackedLinear {
@@ -124,34 +124,6 @@ pub fn attend(
     q.answer(out, dims, &device)
 }
 
-/// [`rms_norm`](crate::rms_norm) along the last axis; copies as [`PackedLinear::forward`] does, and has no gradients.
-///
-/// # Shapes
-/// - x, output: `[.., width]`
-/// - gamma: `[width]`
-///
-/// # Panics
-/// If the shapes do not fit each other.
-pub fn norm<const D: usize>(x: Tensor<D>, gamma: Tensor<1>, epsilon: f64) -> Tensor<D> {
-    let (dims, device) = (x.dims(), x.device());
-    let (x, gamma) = (Values::of(x), Values::of(gamma));
-    let mut out = vec![0.0; x.as_slice().len()];
-    rms_norm(x.as_slice(), gamma.as_slice(), epsilon as f32, &mut out);
-    x.answer(out, dims, &device)
-}
-
-/// [`swiglu`](crate::swiglu) on tensors of one shape; copies as [`PackedLinear::forward`] does, and has no gradients.
-///
-/// # Panics
-/// If the shapes differ.
-pub fn gated<const D: usize>(gate: Tensor<D>, up: Tensor<D>) -> Tensor<D> {
-    let (dims, device) = (gate.dims(), gate.device());
-    let (gate, up) = (Values::of(gate), Values::of(up));
-    let mut out = gate.as_slice().to_vec();
-    swiglu(&mut out, up.as_slice());
-    gate.answer(out, dims, &device)
-}
-
 /// The place of each row's largest value, the first of equals: [`argmax`](crate::argmax) on the `flex` device, Burn's own on
 /// others, so that one number per row is brought to the host.
 ///
@@ -233,4 +205,9 @@ pub(crate) fn contiguous(tensor: FlexTensor) -> FlexTensor {
 /// An `f32` tensor of `values`, row-major.
 pub(crate) fn of_values<const D: usize>(values: Vec<f32>, dims: [usize; D]) -> FlexTensor {
     FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(Shape::from(dims)), DType::F32)
+}
+
+/// An `f32` tensor of `values` in the shape of `tensor`.
+pub(crate) fn like(tensor: &FlexTensor, values: Vec<f32>) -> FlexTensor {
+    FlexTensor::new(Bytes::from_elems(values), Layout::contiguous(tensor.layout().shape().clone()), DType::F32)
 }

@@ -226,7 +226,7 @@ impl<'a> Batch<'a> {
     /// The target's probabilities over the draft vocabulary behind all needed rows of all sequences, `[sum U, D]`.
     fn target_probabilities(&self, head: &Tensor<2>) -> Tensor<2> {
         let hidden = Tensor::cat(self.sequences.iter().map(|s| s.hidden.clone()).collect(), 0);
-        burn::tensor::activation::softmax(sightdraft_kernels::matmul(hidden, head.clone()), 1)
+        burn::tensor::activation::softmax(sightdraft_kernels::matmul(hidden, head.clone(), false), 1)
     }
 
     /// Row of [`Batch::target_probabilities`] and training flag of every anchor at step `j`. Where nothing trains the row is

@@ -7,7 +7,7 @@ use burn::tensor::DType;
 use burn::tensor::activation::silu;
 use sightdraft_core::{Checkpoint, Result};
 use sightdraft_target::attention::Attention;
-use sightdraft_target::layer::{init_norm, load_norm};
+use sightdraft_target::layer::{init_norm, load_norm, normed};
 use sightdraft_target::save::Named;
 use sightdraft_target::{Llama, LlamaConfig, Projection, Rope};
 
@@ -96,8 +96,8 @@ impl TokenGuidedFusion {
     /// Features and embeddings, `[B, n, H]` each, to `[B, n, H]`.
     pub fn forward(&self, hidden: Tensor<3>, embeds: Tensor<3>) -> Tensor<3> {
         let fused = self.fc.forward(Tensor::cat(vec![embeds.clone(), hidden], 2));
-        let normed = self.input_layernorm.forward(self.post_attention_layernorm.forward(fused.clone()));
-        let guided = Tensor::cat(vec![normed, self.input_layernorm.forward(embeds)], 2);
+        let twice = normed(&self.input_layernorm, normed(&self.post_attention_layernorm, fused.clone()));
+        let guided = Tensor::cat(vec![twice, normed(&self.input_layernorm, embeds)], 2);
         fused + self.down_proj.forward(silu(self.up_proj.forward(guided)))
     }
 

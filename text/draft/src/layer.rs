@@ -5,7 +5,7 @@ use burn::prelude::*;
 use sightdraft_core::{Checkpoint, Result};
 use sightdraft_target::LlamaConfig;
 use sightdraft_target::attention::Attention;
-use sightdraft_target::layer::{GatedMlp, init_norm, load_norm};
+use sightdraft_target::layer::{GatedMlp, init_norm, load_norm, normed};
 use sightdraft_target::save::Named;
 
 use crate::INIT_STD;
@@ -56,7 +56,7 @@ impl UnnormedLayer {
     /// The rest of the layer behind attention over `x`: `[B, n, outputs * H]`. Every output has the same residual.
     pub(crate) fn finish(&self, x: Tensor<3>, attended: Tensor<3>) -> Tensor<3> {
         let x = x + attended;
-        let y = self.mlp.forward(self.post_attention_layernorm.forward(x.clone()));
+        let y = self.mlp.forward(normed(&self.post_attention_layernorm, x.clone()));
         let outputs = y.dims()[2] / x.dims()[2];
         x.repeat_dim(2, outputs) + y
     }

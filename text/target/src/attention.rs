@@ -4,15 +4,12 @@ use burn::prelude::*;
 use burn::tensor::DType;
 use burn::tensor::activation::softmax;
 use sightdraft_core::{Checkpoint, Result};
-use sightdraft_kernels::Projected;
+use sightdraft_kernels::{Projected, matmul};
 
 use crate::{KvCache, LlamaConfig, Projection, Rope};
 
 /// Query rows scored at once when autodiff is off, so that a long prompt's scores never stand in memory all together.
 const CHUNK: usize = 512;
-
-/// Up to so many query rows (of a whole group) the queries are transposed for the scores, above it the keys.
-const FEW_ROWS: usize = 16;
 
 /// What a blocked score becomes: so low that its weight is exactly 0, yet finite, so that a row with nothing to see gives
 /// no NaN.
@@ -157,7 +154,7 @@ fn mix(q: Tensor<4>, keys: Tensor<4>, values: Tensor<4>, blocked: Option<Tensor<
     let group = heads / kv_heads;
     let q = q.reshape([batch, kv_heads, group * rows, width]);
     let dtype = q.dtype();
-    let mut scores = score(q, keys).cast(DType::F32);
+    let mut scores = matmul(q, keys, true).cast(DType::F32);
     let mut awake = None;
     if let Some(blocked) = blocked {
         // Row r of head h of a group is row h * rows + r: the mask repeats as a whole.
@@ -165,18 +162,9 @@ fn mix(q: Tensor<4>, keys: Tensor<4>, values: Tensor<4>, blocked: Option<Tensor<
         awake = Some(blocked.clone().all_dim(3).bool_not().float().cast(dtype));
         scores = scores + blocked.float().cast(DType::F32) * BLOCKED;
     }
-    let mut mixed = softmax(scores, 3).cast(dtype).matmul(values);
+    let mut mixed = matmul(softmax(scores, 3).cast(dtype), values, false);
     if let Some(awake) = awake {
         mixed = mixed * awake;
     }
     mixed.reshape([batch, heads, rows, width])
-}
-
-/// q k^T, `[B, kv_heads, rows, t]`. The CPU's matrix product is slow to read a transposed operand, so the smaller one is
-/// transposed: a single row over a long cache costs a tenth this way.
-fn score(q: Tensor<4>, keys: Tensor<4>) -> Tensor<4> {
-    match q.dims()[2] <= FEW_ROWS {
-        true => keys.matmul(q.swap_dims(2, 3)).swap_dims(2, 3),
-        false => q.matmul(keys.swap_dims(2, 3)),
-    }
 }

@@ -4,7 +4,6 @@ use burn::module::Param;
 use burn::nn::{RmsNorm, RmsNormConfig};
 use burn::prelude::*;
 use burn::tensor::DType;
-use burn::tensor::activation::silu;
 use sightdraft_core::{Checkpoint, Result};
 use sightdraft_kernels::gated;
 
@@ -70,8 +69,7 @@ impl GatedMlp {
     /// `[.., H] -> [.., output]`.
     pub fn forward<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         let [gate, up] = Projection::forward_all([&self.gate_proj, &self.up_proj], x);
-        let product = if self.gate_proj.is_packed() { gated(gate, up) } else { silu(gate) * up };
-        self.down_proj.forward(product)
+        self.down_proj.forward(gated(gate, up))
     }
 }
 
@@ -139,12 +137,10 @@ impl DecoderLayer {
     }
 }
 
-/// `norm` of `x` `[.., H]`: in one go on the CPU where no gradients are wanted, by Burn elsewhere.
+/// `norm` of `x` `[.., H]`: in one go on the CPU in f32, with gradients or without; by Burn elsewhere.
 pub fn normed<const D: usize>(norm: &RmsNorm, x: Tensor<D>) -> Tensor<D> {
-    let gamma = norm.gamma.val();
-    let alone = gamma.dtype() == DType::F32 && x.dtype() == DType::F32 && !gamma.device().is_autodiff();
-    match alone && on_plain_cpu(&x.device()) {
-        true => sightdraft_kernels::norm(x, gamma, norm.epsilon),
+    match norm.gamma.val().dtype() == DType::F32 && x.dtype() == DType::F32 {
+        true => sightdraft_kernels::norm(x, norm.gamma.val(), norm.epsilon),
         false => norm.forward(x),
     }
 }

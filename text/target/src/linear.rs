@@ -194,7 +194,7 @@ fn train<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
     let mut dims = x.dims();
     let weight = layer.weight.val();
     let [input, output] = weight.dims();
-    let y = sightdraft_kernels::matmul(x.reshape([-1, input as i32]), weight);
+    let y = sightdraft_kernels::matmul(x.reshape([-1, input as i32]), weight, false);
     dims[D - 1] = output;
     let y = y.reshape(dims);
     match &layer.bias {
