@@ -126,6 +126,8 @@ impl HeldOut {
     /// # Errors
     /// A picture that cannot be read.
     pub fn of(model: &Llava, lessons: &Lessons) -> Result<Self> {
+        // Without gradients: graphs that no backward pass takes apart would stay in memory.
+        let model = &model.valid();
         let count = lessons.held_out.len();
         let mut found = Self { right: 0.0, swapped: 0.0 };
         for (at, lesson) in lessons.held_out.iter().enumerate() {
