@@ -8,8 +8,8 @@
 //! - [`PackedKv`] and [`attend`]: a KV cache laid out for reading, and attention of few query rows over it, with any mask.
 //! - [`norm`], [`gated`], [`log_softmax`], [`argmax`]: what lies between the products, each in one go.
 //!
-//! [`norm`] and [`gated`] have gradients; for training there are also [`matmul`], a product on the same inner loop, and
-//! [`log_sum_exp`].
+//! [`norm`] and [`gated`] have gradients; for training there are also [`matmul`], a product on the same inner loop,
+//! [`masked_softmax`], [`turn`] and [`log_sum_exp`].
 //!
 //! Everything else is for inference (no gradients). All of it is **batch-invariant**: the bits of a row's result do not depend on the
 //! rows beside it, because each output is summed in one fixed order. Speculative decoding then gives the very logits of
@@ -19,30 +19,35 @@
 
 mod attention;
 mod bandwidth;
-mod differentiable;
+mod between;
 mod exp;
-mod gradients;
 mod isa;
 mod kv;
 mod linear;
 mod log_sum_exp;
+mod matmul;
+mod operation;
 mod pages;
 mod pool;
 mod product;
 mod rows;
 mod rowwise;
+mod softmax;
 mod tensor;
 mod tile;
+mod turn;
 mod visible;
 
 pub use attention::Queries;
 pub use bandwidth::ReadBandwidth;
-pub use differentiable::matmul;
-pub use gradients::{gated, norm};
+pub use between::{gated, norm};
 pub use isa::Isa;
 pub use kv::PackedKv;
 pub use linear::{PackedLinear, Storage};
 pub use log_sum_exp::log_sum_exp;
+pub use matmul::matmul;
 pub use pool::threads;
 pub use rowwise::{argmax, log_softmax, rms_norm, rotate, swiglu};
+pub use softmax::masked_softmax;
 pub use tensor::{Projected, argmax_rows, attend};
+pub use turn::turn;

@@ -1,47 +1,37 @@
 //! `log sum exp` of wide rows, with gradients: what every likelihood over a vocabulary is made of.
 
+use burn::backend::Flex;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
 use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, unary};
+use burn::backend::autodiff::ops::{Backward, Ops, unary};
 use burn::backend::flex::FlexTensor;
-use burn::backend::{Autodiff, Flex};
-use burn::tensor::{DType, Tensor};
+use burn::tensor::Tensor;
 use pulp::{Simd, WithSimd};
 
 use crate::exp::exp;
 use crate::isa::Isa;
+use crate::operation::{of_one, slice};
 use crate::pool;
 use crate::rowwise;
 use crate::tensor::{contiguous, of_values};
 
-/// `log sum_j exp(x_ij)`, differentiable. On the `flex` device under autodiff one pass over the rows makes the values and one
+/// `log sum_j exp(x_ij)`, differentiable. On the `flex` device one pass over the rows makes the values and one
 /// the gradients; elsewhere it is written in Burn's operations.
 ///
 /// # Shapes
 /// - x: `[rows, width]`, finite
 /// - output: `[rows]`
 pub fn log_sum_exp(x: Tensor<2>) -> Tensor<1> {
-    let inner = match x.clone().try_into_primitive::<Autodiff<Flex>>() {
-        Ok(inner) if inner.primitive().dtype() == DType::F32 => inner,
-        _ => return by_operations(x),
+    let forward = |x: &FlexTensor| {
+        let [rows, width] = [x.layout().shape()[0], x.layout().shape()[1]];
+        let mut values = vec![0.0; rows];
+        let isa = Isa::detect();
+        pool::share_out(values.iter_mut().zip(slice(x).chunks_exact(width)), |(value, x)| {
+            *value = isa.dispatch(rowwise::LogSumExp(x));
+        });
+        of_values(values, [rows])
     };
-    let [rows, width] = x.dims();
-    let (inner, node) = inner.into_parts();
-    let inner = contiguous(inner);
-    let mut values = vec![0.0; rows];
-    let isa = Isa::detect();
-    pool::share_out(values.iter_mut().zip(slice(&inner).chunks_exact(width)), |(value, x)| {
-        *value = isa.dispatch(rowwise::LogSumExp(x));
-    });
-    let prepared = LogSumExp.prepare::<NoCheckpointing>([node]).compute_bound().stateful();
-    Tensor::from_primitive::<Autodiff<Flex>>(match prepared {
-        OpsKind::Tracked(prep) => {
-            let values = of_values(values, [rows]);
-            prep.finish((inner, values.clone()), values)
-        }
-        OpsKind::UnTracked(prep) => prep.finish(of_values(values, [rows])),
-    })
+    of_one(&x, forward, LogSumExp, |x, values| (x, values.clone())).unwrap_or_else(|| by_operations(x))
 }
 
 /// The shift by the maximum carries no gradient.
@@ -72,10 +62,6 @@ impl Backward<Flex, 1> for LogSumExp {
             of_values(dx, [dims[0], width])
         });
     }
-}
-
-fn slice(tensor: &FlexTensor) -> &[f32] {
-    tensor.as_slice().expect("`f32` and contiguous")
 }
 
 /// One row of the gradient, `scale * exp(x - value)`.

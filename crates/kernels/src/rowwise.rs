@@ -171,7 +171,7 @@ impl WithSimd for SwiGlu<'_> {
     }
 }
 
-/// The gradient of [`RmsNorm`]'s rows, see `gradients.rs`.
+/// The gradient of [`RmsNorm`]'s rows, see `between.rs`.
 pub(crate) struct RmsNormGrad<'a> {
     pub(crate) x: &'a [f32],
     pub(crate) gamma: &'a [f32],
@@ -202,7 +202,7 @@ impl WithSimd for RmsNormGrad<'_> {
 
 /// The sum of products, in as many partial sums as a compiler needs to use vectors.
 #[inline(always)]
-fn dot(a: &[f32], b: &[f32]) -> f32 {
+pub(crate) fn dot(a: &[f32], b: &[f32]) -> f32 {
     const LANES: usize = 32;
     let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
     let mut sums = [0.0; LANES];
@@ -214,7 +214,7 @@ fn dot(a: &[f32], b: &[f32]) -> f32 {
     sums.iter().sum::<f32>() + a_rest.iter().zip(b_rest).map(|(a, b)| a * b).sum::<f32>()
 }
 
-/// The gate's share of the gradient of [`SwiGlu`], see `gradients.rs`.
+/// The gate's share of the gradient of [`SwiGlu`], see `between.rs`.
 pub(crate) struct GateGrad<'a> {
     pub(crate) gate: &'a [f32],
     pub(crate) up: &'a [f32],

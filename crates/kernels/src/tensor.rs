@@ -138,7 +138,7 @@ pub fn argmax_rows(rows: Tensor<2>) -> Vec<usize> {
 }
 
 /// A tensor's flags in this machine's memory, a byte each.
-enum Flags {
+pub(crate) enum Flags {
     /// A contiguous tensor of the `flex` device, read in place.
     Here(FlexTensor, Range<usize>),
     /// Any other tensor's.
@@ -146,7 +146,7 @@ enum Flags {
 }
 
 impl Flags {
-    fn of<const D: usize>(tensor: Tensor<D, Bool>) -> Self {
+    pub(crate) fn of<const D: usize>(tensor: Tensor<D, Bool>) -> Self {
         if let Ok(here) = tensor.clone().try_into_primitive::<Flex>()
             && let Some((start, end)) = here.layout().contiguous_offsets()
             && here.bytes().len() >= end
@@ -157,7 +157,7 @@ impl Flags {
         Self::Copied(tensor.into_data().iter::<bool>().map(u8::from).collect())
     }
 
-    fn as_slice(&self) -> &[u8] {
+    pub(crate) fn as_slice(&self) -> &[u8] {
         match self {
             Self::Here(tensor, span) => &tensor.bytes()[span.clone()],
             Self::Copied(flags) => flags,
@@ -166,7 +166,7 @@ impl Flags {
 }
 
 /// A tensor's `f32` values in this machine's memory.
-enum Values {
+pub(crate) enum Values {
     /// A contiguous `f32` tensor of the `flex` device, read in place.
     Here(FlexTensor),
     /// Any other tensor's.
@@ -174,7 +174,7 @@ enum Values {
 }
 
 impl Values {
-    fn of<const D: usize>(tensor: Tensor<D>) -> Self {
+    pub(crate) fn of<const D: usize>(tensor: Tensor<D>) -> Self {
         match tensor.clone().try_into_primitive::<Flex>() {
             Ok(here) if here.dtype() == DType::F32 => Self::Here(contiguous(here)),
             _ => Self::Copied(tensor.into_data().iter::<f32>().collect()),
@@ -189,7 +189,7 @@ impl Values {
         }
     }
 
-    fn as_slice(&self) -> &[f32] {
+    pub(crate) fn as_slice(&self) -> &[f32] {
         match self {
             Self::Here(tensor) => tensor.as_slice().expect("made contiguous and `f32` when it was taken"),
             Self::Copied(values) => values,

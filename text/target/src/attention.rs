@@ -2,18 +2,13 @@
 
 use burn::prelude::*;
 use burn::tensor::DType;
-use burn::tensor::activation::softmax;
 use sightdraft_core::{Checkpoint, Result};
-use sightdraft_kernels::{Projected, matmul};
+use sightdraft_kernels::{Projected, masked_softmax, matmul, turn};
 
-use crate::{KvCache, LlamaConfig, Projection, Rope};
+use crate::{KvCache, LlamaConfig, Projection};
 
 /// Query rows scored at once when autodiff is off, so that a long prompt's scores never stand in memory all together.
 const CHUNK: usize = 512;
-
-/// What a blocked score becomes: so low that its weight is exactly 0, yet finite, so that a row with nothing to see gives
-/// no NaN.
-const BLOCKED: f32 = -1e30;
 
 /// Multi-head attention of the LLaMA family. The input width may differ from H (EAGLE-3 feeds 2H).
 #[derive(Module, Debug)]
@@ -96,7 +91,7 @@ impl Attention {
         let split = |rows: Tensor<3>, heads: usize| rows.reshape([batch, n, heads, self.head_dim]).swap_dims(1, 2);
         let [q, k, v] = Projection::forward_all([&self.q_proj, &self.k_proj, &self.v_proj], x);
         let (q, k, v) = (split(q, self.heads), split(k, self.kv_heads), split(v, self.kv_heads));
-        (Rope::apply(q, angles), Rope::apply(k, angles), v)
+        (turn(q, angles), turn(k, angles), v)
     }
 
     /// softmax(q k^T / sqrt(d)) v with true = blocked, then the output projection: `[B, n, H]`. Keys and values are not
@@ -154,17 +149,6 @@ fn mix(q: Tensor<4>, keys: Tensor<4>, values: Tensor<4>, blocked: Option<Tensor<
     let group = heads / kv_heads;
     let q = q.reshape([batch, kv_heads, group * rows, width]);
     let dtype = q.dtype();
-    let mut scores = matmul(q, keys, true).cast(DType::F32);
-    let mut awake = None;
-    if let Some(blocked) = blocked {
-        // Row r of head h of a group is row h * rows + r: the mask repeats as a whole.
-        let blocked = blocked.repeat_dim(2, group);
-        awake = Some(blocked.clone().all_dim(3).bool_not().float().cast(dtype));
-        scores = scores + blocked.float().cast(DType::F32) * BLOCKED;
-    }
-    let mut mixed = matmul(softmax(scores, 3).cast(dtype), values, false);
-    if let Some(awake) = awake {
-        mixed = mixed * awake;
-    }
-    mixed.reshape([batch, heads, rows, width])
+    let scores = matmul(q, keys, true).cast(DType::F32);
+    matmul(masked_softmax(scores, blocked).cast(dtype), values, false).reshape([batch, heads, rows, width])
 }

@@ -44,14 +44,6 @@ impl Rope {
         let send = |values: Vec<f32>| Tensor::from_data(TensorData::new(values, shape), device);
         (send(cos), send(sin))
     }
-
-    /// Rotates `x` `[B, heads, n, head_dim]`.
-    pub fn apply(x: Tensor<4>, angles: &(Tensor<4>, Tensor<4>)) -> Tensor<4> {
-        let half = x.dims()[3] / 2;
-        let dtype = x.dtype();
-        let turned = Tensor::cat(vec![x.clone().narrow(3, half, half).neg(), x.clone().narrow(3, 0, half)], 3);
-        x * angles.0.clone().cast(dtype) + turned * angles.1.clone().cast(dtype)
-    }
 }
 
 /// LLaMA-3.1's scaling divides low frequencies, keeps high ones and blends between; the linear one divides them all.
@@ -75,6 +67,8 @@ fn scaled(frequency: f64, scaling: Option<&RopeScaling>) -> f64 {
 
 #[cfg(test)]
 mod tests {
+    use sightdraft_kernels::turn;
+
     use super::*;
 
     #[test]
@@ -82,7 +76,7 @@ mod tests {
         let device = Device::flex();
         let rope = Rope::new(&RopeConfig { theta: 10000.0, scaling: None }, 4);
         let x = Tensor::<4>::from_data([[[[1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0]]]], &device);
-        let y = Rope::apply(x, &rope.angles(&[vec![0, 1]], &device));
+        let y = turn(x, &rope.angles(&[vec![0, 1]], &device));
         let y: Vec<f32> = y.into_data().try_to_vec().expect("f32");
         assert_eq!(&y[..4], &[1.0, 2.0, 3.0, 4.0]);
         // Pairs are (0, 2) and (1, 3): half-split.

@@ -1,16 +1,17 @@
 //! What lies between a decoder's products, with gradients: in training each is one operation with one pass over memory forward
 //! and one backward, where Burn's own operators would keep and walk over half a dozen intermediate tensors.
 
+use burn::backend::Flex;
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
 use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, binary};
+use burn::backend::autodiff::ops::{Backward, Ops, binary};
 use burn::backend::flex::FlexTensor;
-use burn::backend::{Autodiff, Flex};
+
+use burn::tensor::Tensor;
 use burn::tensor::activation::silu;
-use burn::tensor::{DType, Tensor};
 
 use crate::isa::Isa;
+use crate::operation::{of_two, slice};
 use crate::pool;
 use crate::rowwise::{GateGrad, RmsNormGrad, rms_norm, swiglu};
 use crate::tensor::{contiguous, like};
@@ -27,7 +28,7 @@ pub fn norm<const D: usize>(x: Tensor<D>, gamma: Tensor<1>, epsilon: f64) -> Ten
         rms_norm(slice(x), slice(gamma), epsilon as f32, &mut out);
         like(x, out)
     };
-    apply(x.clone(), gamma.clone(), fused, Norm { epsilon: epsilon as f32 }).unwrap_or_else(|| {
+    of_two(&x, &gamma, fused, Norm { epsilon: epsilon as f32 }).unwrap_or_else(|| {
         let scale = (x.clone().square().mean_dim(D - 1) + epsilon).sqrt();
         x / scale * gamma.unsqueeze()
     })
@@ -44,36 +45,7 @@ pub fn gated<const D: usize>(gate: Tensor<D>, up: Tensor<D>) -> Tensor<D> {
         swiglu(&mut out, slice(up));
         like(gate, out)
     };
-    apply(gate.clone(), up.clone(), fused, Gate).unwrap_or_else(|| silu(gate) * up)
-}
-
-/// `forward` of two `f32` tensors of the `flex` device, `backward` tied to it under autodiff; nothing for other tensors. Its state
-/// are the two inputs.
-fn apply<const D: usize, const E: usize>(
-    a: Tensor<D>,
-    b: Tensor<E>,
-    forward: impl Fn(&FlexTensor, &FlexTensor) -> FlexTensor,
-    backward: impl Backward<Flex, 2, State = (FlexTensor, FlexTensor)>,
-) -> Option<Tensor<D>> {
-    if a.dtype() != DType::F32 || b.dtype() != DType::F32 {
-        return None;
-    }
-    if let (Ok(a), Ok(b)) = (a.clone().try_into_primitive::<Flex>(), b.clone().try_into_primitive::<Flex>()) {
-        return Some(Tensor::from_primitive::<Flex>(forward(&contiguous(a), &contiguous(b))));
-    }
-    let (a, b) = (a.try_into_primitive::<Autodiff<Flex>>().ok()?, b.try_into_primitive::<Autodiff<Flex>>().ok()?);
-    let ((a, a_node), (b, b_node)) = (a.into_parts(), b.into_parts());
-    let (a, b) = (contiguous(a), contiguous(b));
-    let y = forward(&a, &b);
-    let prepared = backward.prepare::<NoCheckpointing>([a_node, b_node]);
-    Some(Tensor::from_primitive::<Autodiff<Flex>>(match prepared.compute_bound().stateful() {
-        OpsKind::Tracked(prep) => prep.finish((a, b), y),
-        OpsKind::UnTracked(prep) => prep.finish(y),
-    }))
-}
-
-fn slice(tensor: &FlexTensor) -> &[f32] {
-    tensor.as_slice().expect("`f32` and contiguous")
+    of_two(&gate, &up, fused, Gate).unwrap_or_else(|| silu(gate) * up)
 }
 
 /// Values that one task works through.

@@ -1,13 +1,13 @@
 //! Matrix products with gradients, for training on the CPU.
 
 use burn::backend::autodiff::checkpoint::base::Checkpointer;
-use burn::backend::autodiff::checkpoint::strategy::NoCheckpointing;
 use burn::backend::autodiff::grads::Gradients;
-use burn::backend::autodiff::ops::{Backward, Ops, OpsKind, binary};
+use burn::backend::autodiff::ops::{Backward, Ops, binary};
 use burn::backend::flex::{FlexTensor, Layout};
-use burn::backend::{Autodiff, Bytes, Flex};
+use burn::backend::{Bytes, Flex};
 use burn::tensor::{DType, Tensor};
 
+use crate::operation::{of_two, slice};
 use crate::product::{Matrix, multiply};
 use crate::tensor::contiguous;
 
@@ -20,22 +20,11 @@ use crate::tensor::contiguous;
 /// - output: `[.., rows, outputs]`
 pub fn matmul<const D: usize>(x: Tensor<D>, w: Tensor<D>, flip: bool) -> Tensor<D> {
     let burns = |x: Tensor<D>, w: Tensor<D>| x.matmul(if flip { w.swap_dims(D - 2, D - 1) } else { w });
-    if x.dtype() != DType::F32 || w.dtype() != DType::F32 || x.dims()[..D - 2] != w.dims()[..D - 2] {
+    if x.dims()[..D - 2] != w.dims()[..D - 2] {
         return burns(x, w);
     }
-    if let (Ok(x), Ok(w)) = (x.clone().try_into_primitive::<Flex>(), w.clone().try_into_primitive::<Flex>()) {
-        return Tensor::from_primitive::<Flex>(products(&contiguous(x), false, &contiguous(w), flip));
-    }
-    let parts = (x.clone().try_into_primitive::<Autodiff<Flex>>(), w.clone().try_into_primitive::<Autodiff<Flex>>());
-    let (Ok(left), Ok(right)) = parts else { return burns(x, w) };
-    let ((left, left_node), (right, right_node)) = (left.into_parts(), right.into_parts());
-    let (left, right) = (contiguous(left), contiguous(right));
-    let y = products(&left, false, &right, flip);
-    let prepared = Product { flip }.prepare::<NoCheckpointing>([left_node, right_node]);
-    Tensor::from_primitive::<Autodiff<Flex>>(match prepared.compute_bound().stateful() {
-        OpsKind::Tracked(prep) => prep.finish((left, right), y),
-        OpsKind::UnTracked(prep) => prep.finish(y),
-    })
+    let forward = |x: &FlexTensor, w: &FlexTensor| products(x, false, w, flip);
+    of_two(&x, &w, forward, Product { flip }).unwrap_or_else(|| burns(x, w))
 }
 
 /// y = x w: dx = dy w^T, dw = x^T dy. y = x w^T: dx = dy w, dw = dy^T x.
@@ -79,7 +68,7 @@ fn products(a: &FlexTensor, flip_a: bool, b: &FlexTensor, flip_b: bool) -> FlexT
 fn matrices(tensor: &FlexTensor, flip: bool) -> Vec<Matrix<'_>> {
     let dims = tensor.layout().shape();
     let (rows, columns) = (dims[dims.num_dims() - 2], dims[dims.num_dims() - 1]);
-    let values = tensor.as_slice::<f32>().expect("`f32` and contiguous");
+    let values = slice(tensor);
     let count: usize = (0..dims.num_dims() - 2).map(|axis| dims[axis]).product();
     let each = |i: usize| {
         let matrix = Matrix::new(&values[i * rows * columns..(i + 1) * rows * columns], rows, columns);
