@@ -9,7 +9,7 @@
 //! - [`norm`], [`gated`], [`log_softmax`], [`argmax`]: what lies between the products, each in one go.
 //!
 //! [`norm`] and [`gated`] have gradients; for training there are also [`matmul`], a product on the same inner loop,
-//! [`masked_softmax`], [`turn`] and [`log_sum_exp`].
+//! [`masked_softmax`], [`turn`], [`log_sum_exp`] and [`cross_entropy`].
 //!
 //! Everything else is for inference (no gradients). All of it is **batch-invariant**: the bits of a row's result do not depend on the
 //! rows beside it, because each output is summed in one fixed order. Speculative decoding then gives the very logits of
@@ -20,6 +20,7 @@
 mod attention;
 mod bandwidth;
 mod between;
+mod cross_entropy;
 mod exp;
 mod isa;
 mod kv;
@@ -41,6 +42,7 @@ mod visible;
 pub use attention::Queries;
 pub use bandwidth::ReadBandwidth;
 pub use between::{gated, norm};
+pub use cross_entropy::cross_entropy;
 pub use isa::Isa;
 pub use kv::PackedKv;
 pub use linear::{PackedLinear, Storage};

@@ -33,12 +33,12 @@ pub(crate) fn of_one<const D: usize, const E: usize, B: Backward<Flex, 1>>(
 }
 
 /// As [`of_one`], of two tensors, which are the state of `backward`.
-pub(crate) fn of_two<const D: usize, const E: usize>(
+pub(crate) fn of_two<const D: usize, const E: usize, const F: usize>(
     a: &Tensor<D>,
     b: &Tensor<E>,
     forward: impl Fn(&FlexTensor, &FlexTensor) -> FlexTensor,
     backward: impl Backward<Flex, 2, State = (FlexTensor, FlexTensor)>,
-) -> Option<Tensor<D>> {
+) -> Option<Tensor<F>> {
     if a.dtype() != DType::F32 || b.dtype() != DType::F32 {
         return None;
     }

@@ -5,6 +5,7 @@ use burn::tensor::DType;
 use rand::Rng;
 use sightdraft_core::Result;
 use sightdraft_draft::{Draft, DraftModel, FeatureRows, VocabMap};
+use sightdraft_kernels::{masked_softmax, matmul};
 use sightdraft_target::{KvCache, Llama, Mask, Prompt, Target};
 
 use crate::align;
@@ -226,7 +227,8 @@ impl<'a> Batch<'a> {
     /// The target's probabilities over the draft vocabulary behind all needed rows of all sequences, `[sum U, D]`.
     fn target_probabilities(&self, head: &Tensor<2>) -> Tensor<2> {
         let hidden = Tensor::cat(self.sequences.iter().map(|s| s.hidden.clone()).collect(), 0);
-        burn::tensor::activation::softmax(sightdraft_kernels::matmul(hidden, head.clone(), false), 1)
+        let logits = matmul(hidden, head.clone(), false);
+        masked_softmax(logits.unsqueeze::<4>(), None).squeeze_dims(&[0, 1])
     }
 
     /// Row of [`Batch::target_probabilities`] and training flag of every anchor at step `j`. Where nothing trains the row is

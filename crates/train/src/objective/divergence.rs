@@ -9,9 +9,7 @@ const FLOOR: f32 = 1e-30;
 
 /// `-sum_v p log q`.
 pub(crate) fn cross_entropy(step: &Step) -> Tensor<1> {
-    // p sums to one, so -sum p log q = logsumexp(logits) - sum p logits: no [M, D] log-softmax on the tape.
-    let expected = (step.target.clone() * step.logits.clone()).sum_dim(1).squeeze_dim::<1>(1);
-    log_sum_exp(step.logits.clone()) - expected
+    sightdraft_kernels::cross_entropy(step.logits.clone(), step.target.clone())
 }
 
 /// `KL(p || q)`: the cross-entropy less the target's own entropy.
