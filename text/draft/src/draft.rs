@@ -4,7 +4,9 @@
 
 use std::path::Path;
 
+use burn::module::{ModuleMapper, Param};
 use burn::prelude::*;
+use burn::tensor::DType;
 use sightdraft_core::{Checkpoint, Result};
 use sightdraft_target::{KvCache, Llama, Mask};
 
@@ -134,9 +136,10 @@ impl DraftModel {
         })
     }
 
-    /// The form for inference: on the CPU packed for few rows; it no longer trains.
+    /// The form for inference: on the CPU packed for few rows, in bf16, for a step costs what its weights take to read and a guess
+    /// need not be exact; it no longer trains.
     pub fn for_inference(self) -> Self {
-        match self {
+        match self.map(&mut Halve) {
             Self::Eagle1(draft) => Self::Eagle1(draft.for_inference()),
             Self::Griffin(draft) => Self::Griffin(draft.for_inference()),
             Self::ViSpec(draft) => Self::ViSpec(draft.for_inference()),
@@ -215,5 +218,18 @@ impl Draft for DraftModel {
 
     fn logits(&self, predict: Tensor<3>) -> Tensor<3> {
         self.inner().logits(predict)
+    }
+}
+
+/// Rounds matrices on the plain CPU to bf16; norms and biases stay.
+struct Halve;
+
+impl ModuleMapper for Halve {
+    fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
+        let device = param.val().device();
+        match D == 2 && device == Device::flex() && !device.is_autodiff() {
+            true => Param::initialized(param.id, param.val().cast(DType::BF16)),
+            false => param,
+        }
     }
 }

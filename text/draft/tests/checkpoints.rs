@@ -155,8 +155,11 @@ fn every_method_comes_back_as_itself() {
         assert_eq!(back.published().config(), model.published().config());
         assert_eq!((back.published().config().method, back.taps()), (method, &[4][..]));
         assert_eq!(logits(&back), logits(&model), "{method}");
+        // Its matrices are rounded to bf16, to one part in 512.
         let packed = logits(&back.for_inference());
-        assert!(packed.iter().zip(logits(&model)).all(|(a, b)| (a - b).abs() < 1e-5), "{method}");
+        let largest = logits(&model).iter().fold(0f32, |largest, x| largest.max(x.abs()));
+        let worst = packed.iter().zip(logits(&model)).fold(0f32, |worst, (a, b)| worst.max((a - b).abs()));
+        assert!(worst > 0.0 && worst < 0.01 * largest, "{method}: {worst} of {largest}");
         let config = std::fs::read_to_string(dir.path().join("config.json")).unwrap();
         let config: serde_json::Value = serde_json::from_str(&config).unwrap();
         assert_eq!((&config["num_hidden_layers"], &config["bias"]), (&1.into(), &true.into()));

@@ -202,7 +202,9 @@ fn saved_drafts_come_back_whole_under_their_published_names() {
         let has_own = own.iter().filter(|name| names.contains(&name.to_string())).count();
         assert_eq!(has_own, if matches!(draft, DraftModel::ViSpec(_)) { own.len() } else { 0 });
         let inference = back.for_inference();
-        assert!(distance(&whole(&inference, &rows), &whole(&draft, &rows), 0..12) < 1e-4);
+        // Its matrices are rounded to bf16, to one part in 512.
+        let largest = whole(&draft, &rows).abs().max().into_scalar::<f32>();
+        assert!(distance(&whole(&inference, &rows), &whole(&draft, &rows), 0..12) < 0.02 * largest);
     }
 }
 
