@@ -58,10 +58,13 @@ impl PackedKv {
         let share = heads / self.kv_heads;
         // Full groups use the processor best; fewer rows than that are spread over the cores.
         let all = self.batch * self.kv_heads * rows * share;
-        let size = all.div_ceil(2 * pool::threads()).clamp(1, group_limit(self.isa.shape().1)).min(rows * share);
+        let values = all * alive * self.dim;
+        let threads = pool::threads_for(values);
+        let spread = if threads > 1 { all.div_ceil(2 * threads) } else { all };
+        let size = spread.clamp(1, group_limit(self.isa.shape().1)).min(rows * share);
         let groups = (rows * share).div_ceil(size);
         let out = Scattered(out.as_mut_ptr());
-        pool::for_each(self.batch * self.kv_heads * groups, &|task| {
+        pool::for_each(values, self.batch * self.kv_heads * groups, &|task| {
             let (head, group) = (task / groups, task % groups);
             let (sequence, kv_head) = (head / self.kv_heads, head % self.kv_heads);
             let members = group * size..((group + 1) * size).min(rows * share);

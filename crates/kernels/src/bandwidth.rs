@@ -37,7 +37,7 @@ impl ReadBandwidth {
         let start = Instant::now();
         let words = self.words.as_slice();
         let pieces = words.len().div_ceil(PIECE / 4);
-        pool::for_each(pieces, &|i| {
+        pool::for_each(words.len(), pieces, &|i| {
             let piece = &words[i * (PIECE / 4)..words.len().min((i + 1) * (PIECE / 4))];
             std::hint::black_box(self.isa.dispatch(Read(piece)));
         });

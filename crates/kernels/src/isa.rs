@@ -1,6 +1,7 @@
 //! Which vector instructions run.
 
 use std::any::TypeId;
+use std::sync::OnceLock;
 
 #[cfg(target_arch = "aarch64")]
 use pulp::aarch64::Neon;
@@ -38,7 +39,8 @@ pub enum Isa {
 impl Isa {
     /// The best that this processor has.
     pub fn detect() -> Self {
-        Self::available()[0]
+        static BEST: OnceLock<Isa> = OnceLock::new();
+        *BEST.get_or_init(|| Self::available()[0])
     }
 
     /// Everything that this processor can run, best first.

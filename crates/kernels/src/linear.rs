@@ -10,7 +10,7 @@ use crate::isa::Isa;
 use crate::pages::Words;
 use crate::pool;
 use crate::rows::PackedRows;
-use crate::tile::{MOST_COLUMNS, Tile, group_limit};
+use crate::tile::{Tile, group_limit};
 
 /// How weights are kept. Products and sums are `f32` either way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +44,8 @@ pub struct PackedLinear {
 thread_local! {
     /// Packed input rows of the calls made from this thread, kept for the next one.
     static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    /// One tile's results for a block of rows, kept for the next tile.
+    static SUMS: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
 }
 
 impl PackedLinear {
@@ -184,9 +186,11 @@ impl PackedLinear {
         if tiles == 0 {
             return;
         }
-        let run = tiles.div_ceil(pool::threads() * TASKS_PER_THREAD);
-        pool::for_each(tiles.div_ceil(run), &|task| {
-            let mut sums = [0.0; MOST_BLOCK * MOST_COLUMNS];
+        let weights: usize = outputs.iter().map(|output| output.layer.inputs * output.layer.outputs).sum();
+        let values = weights * rows.rows().div_ceil(ROWS_PER_READ);
+        let run = tiles.div_ceil(pool::threads_for(values) * TASKS_PER_THREAD);
+        pool::for_each(values, tiles.div_ceil(run), &|task| {
+            let mut sums = SUMS.take();
             for index in task * run..((task + 1) * run).min(tiles) {
                 let mut tile = index;
                 let mut which = 0;
@@ -195,11 +199,12 @@ impl PackedLinear {
                     which += 1;
                 }
                 let layer = outputs[which].layer;
-                let sums = &mut sums[..rows.rows() * layer.width];
-                layer.tile(tile, rows, sums);
+                sums.resize(rows.rows() * layer.width, 0.0);
+                layer.tile(tile, rows, &mut sums);
                 // SAFETY: each tile has its own columns, and each tile is in one task.
-                unsafe { outputs[which].columns.write(start, tile * layer.width, sums, layer.width) };
+                unsafe { outputs[which].columns.write(start, tile * layer.width, &sums, layer.width) };
             }
+            SUMS.set(sums);
         });
     }
 
@@ -230,6 +235,8 @@ impl fmt::Debug for PackedLinear {
 
 /// Enough tasks that a core which is disturbed does not hold up the others.
 const TASKS_PER_THREAD: usize = 8;
+/// Rows that take as long to multiply by a weight as the weight takes to read.
+pub(crate) const ROWS_PER_READ: usize = 16;
 /// Rows that are taken together at most.
 const MOST_BLOCK: usize = 128;
 

@@ -15,20 +15,30 @@ use std::time::{Duration, Instant};
 /// How long a helper looks for new work before it sleeps: longer than the gaps between the layers of a pass.
 const LINGER: Duration = Duration::from_micros(150);
 
+/// Values that must be read before it pays to share them out: a call that one core is through with in some 15 us would wait for
+/// the others longer than they save it.
+const WORTH: usize = 1 << 16;
+
+/// Threads that should share the reading of `values` values: all, or the caller alone.
+pub(crate) fn threads_for(values: usize) -> usize {
+    if values < WORTH { 1 } else { threads() }
+}
+
 /// Threads that work on a call, the caller included: the processor's cores, or `RAYON_NUM_THREADS` (which burn's own CPU
 /// kernels obey too) if it is lower.
 pub fn threads() -> usize {
     Pool::get().helpers.len() + 1
 }
 
-/// Calls `task(i)` once for each `i < tasks`, on all cores, in no particular order; returns when all are done.
+/// Calls `task(i)` once for each `i < tasks`, on all cores, in no particular order; returns when all are done. All tasks together
+/// read `values` values.
 ///
-/// If the pool is busy with another caller's work, this thread does everything alone.
+/// If they are few, or the pool is busy with another caller's work, this thread does everything alone.
 ///
 /// # Panics
 /// If a task panics, with its panic, once no thread works on the call any more.
-pub(crate) fn for_each(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
-    if tasks > 1 {
+pub(crate) fn for_each(values: usize, tasks: usize, task: &(dyn Fn(usize) + Sync)) {
+    if tasks > 1 && values >= WORTH {
         let pool = Pool::get();
         if !pool.helpers.is_empty()
             && let Some(_turn) = pool.try_turn()
@@ -39,14 +49,14 @@ pub(crate) fn for_each(tasks: usize, task: &(dyn Fn(usize) + Sync)) {
     (0..tasks).for_each(task);
 }
 
-/// Calls `work` once with each of `items`, on all cores: whoever is free takes the next one.
+/// Calls `work`, which is worth sharing, once with each of `items`, on all cores: whoever is free takes the next one.
 ///
 /// # Panics
 /// As [`for_each`].
 pub(crate) fn share_out<T: Send>(items: impl ExactSizeIterator<Item = T> + Send, work: impl Fn(T) + Sync) {
     let count = items.len();
     let queue = Mutex::new(items);
-    for_each(count, &|_| {
+    for_each(usize::MAX, count, &|_| {
         // Taken before the work begins, so that the lock is held for the taking alone.
         let item = lock(&queue).next();
         item.into_iter().for_each(&work);
@@ -229,12 +239,19 @@ mod tests {
         for tasks in [0, 1, 2, 7, 1000] {
             let counts: Vec<_> = (0..tasks).map(|_| AtomicUsize::new(0)).collect();
             for _ in 0..50 {
-                for_each(tasks, &|i| {
+                for_each(WORTH, tasks, &|i| {
                     counts[i].fetch_add(1, Relaxed);
                 });
             }
             assert!(counts.iter().all(|c| c.load(Relaxed) == 50), "{tasks} tasks");
         }
+    }
+
+    #[test]
+    fn little_work_stays_with_its_caller() {
+        let me = thread::current().id();
+        for_each(WORTH - 1, 100, &|_| assert_eq!(thread::current().id(), me));
+        assert_eq!([threads_for(WORTH - 1), threads_for(WORTH)], [1, threads()]);
     }
 
     #[test]
@@ -244,7 +261,7 @@ mod tests {
                 thread::spawn(move || {
                     for round in 0..20 {
                         let sum = AtomicUsize::new(0);
-                        for_each(64, &|i| {
+                        for_each(WORTH, 64, &|i| {
                             sum.fetch_add(i * c, Relaxed);
                         });
                         assert_eq!(sum.into_inner(), 2016 * c);
@@ -261,8 +278,8 @@ mod tests {
     #[test]
     fn a_nested_call_does_not_wait_for_itself() {
         let count = AtomicUsize::new(0);
-        for_each(8, &|_| {
-            for_each(8, &|_| {
+        for_each(WORTH, 8, &|_| {
+            for_each(WORTH, 8, &|_| {
                 count.fetch_add(1, Relaxed);
             });
         });
@@ -272,11 +289,11 @@ mod tests {
     #[test]
     fn a_panic_reaches_the_caller_and_the_pool_survives() {
         let caught = catch_unwind(|| {
-            for_each(16, &|i| assert!(i != 9, "task nine"));
+            for_each(WORTH, 16, &|i| assert!(i != 9, "task nine"));
         });
         assert!(caught.is_err());
         let count = AtomicUsize::new(0);
-        for_each(16, &|_| {
+        for_each(WORTH, 16, &|_| {
             count.fetch_add(1, Relaxed);
         });
         assert_eq!(count.into_inner(), 16);

@@ -4,7 +4,7 @@
 //! and each task packs the tiles of the right matrix that it multiplies.
 
 use crate::isa::Isa;
-use crate::linear::{Columns, Storage};
+use crate::linear::{Columns, ROWS_PER_READ, Storage};
 use crate::pool;
 use crate::rows::{PackedRows, interleave};
 use crate::tile::{Tile, group_limit};
@@ -101,10 +101,11 @@ pub fn multiply(a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32]) {
         a.pack_group(first, size, group)
     });
     let tiles = b.columns.div_ceil(width);
-    let run = tiles.div_ceil(pool::threads() * TASKS_PER_THREAD);
+    let values = b.values.len() * a.rows.div_ceil(ROWS_PER_READ);
+    let run = tiles.div_ceil(pool::threads_for(values) * TASKS_PER_THREAD);
     let columns = Columns::new(out, a.rows, b.columns);
     let together = (PACKED / (inputs * width)).clamp(1, run);
-    pool::for_each(tiles.div_ceil(run), &|task| {
+    pool::for_each(values, tiles.div_ceil(run), &|task| {
         let mut packed = vec![0.0; together * inputs * width];
         let mut sums = vec![0.0; a.rows * width];
         let end = ((task + 1) * run).min(tiles);

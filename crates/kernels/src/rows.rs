@@ -23,7 +23,7 @@ impl<'a> PackedRows<'a> {
         for g in 0..packed.groups {
             let (first, size) = packed.group_rows(g);
             let span = first * width..(first + size) * width;
-            interleave(&x[span.clone()], width, &mut scratch[span], size);
+            side_by_side(&x[span.clone()], width, &mut scratch[span], size);
         }
         packed.values = scratch;
         packed
@@ -70,6 +70,27 @@ impl<'a> PackedRows<'a> {
         let (first, size) = self.group_rows(g);
         let start = first * self.width;
         &self.values[start + from * size..start + to * size]
+    }
+}
+
+/// [`interleave`] of as many rows as the places have room for, in one pass where they are few enough for that.
+fn side_by_side(source: &[f32], length: usize, places: &mut [f32], rows: usize) {
+    match rows {
+        2 => few::<2>(source, length, places),
+        3 => few::<3>(source, length, places),
+        4 => few::<4>(source, length, places),
+        5 => few::<5>(source, length, places),
+        6 => few::<6>(source, length, places),
+        7 => few::<7>(source, length, places),
+        8 => few::<8>(source, length, places),
+        _ => interleave(source, length, places, rows),
+    }
+}
+
+fn few<const G: usize>(source: &[f32], length: usize, places: &mut [f32]) {
+    let rows: [&[f32]; G] = std::array::from_fn(|r| &source[r * length..(r + 1) * length]);
+    for (i, place) in places.as_chunks_mut::<G>().0.iter_mut().enumerate() {
+        *place = std::array::from_fn(|r| rows[r][i]);
     }
 }
 

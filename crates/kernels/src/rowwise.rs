@@ -255,7 +255,8 @@ fn sigmoid<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
 /// `x / (1 + exp(-x))`, from the exponential of `-|x|`, which never overflows.
 #[inline(always)]
 fn silu<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
-    let small = exp(simd, simd.neg_f32s(simd.abs_f32s(x)));
+    // Not by `abs_f32s`, which is compiled without the vector instructions.
+    let small = exp(simd, simd.min_f32s(x, simd.neg_f32s(x)));
     let one = simd.splat_f32s(1.0);
     let positive = simd.greater_than_or_equal_f32s(x, simd.splat_f32s(0.0));
     let above = simd.select_f32s(positive, x, simd.mul_f32s(x, small));

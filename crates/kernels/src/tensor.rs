@@ -104,16 +104,14 @@ pub fn attend(
     let device = new.q.device();
     let (dim, kv_heads) = (kv.dim, kv.kv_heads);
     let [cos, sin] = [&angles.0, &angles.1].map(|angle| Values::of(angle.clone()));
-    let [q, k, v] = [new.q, new.k, new.v].map(Values::of);
-    let mut turned_k = k.as_slice().to_vec();
-    rotate(&mut turned_k, kv_heads, dim, cos.as_slice(), sin.as_slice());
-    kv.write(at, rows, &turned_k, v.as_slice());
-    let mut turned_q = q.as_slice().to_vec();
-    rotate(&mut turned_q, width / dim, dim, cos.as_slice(), sin.as_slice());
+    let [mut q, mut k, v] = [new.q, new.k, new.v].map(Values::of);
+    rotate(k.as_mut_slice(), kv_heads, dim, cos.as_slice(), sin.as_slice());
+    kv.write(at, rows, k.as_slice(), v.as_slice());
+    rotate(q.as_mut_slice(), width / dim, dim, cos.as_slice(), sin.as_slice());
     let blocked = blocked.map(Flags::of);
-    let mut out = vec![0.0; turned_q.len()];
+    let mut out = vec![0.0; q.as_slice().len()];
     let queries = Queries {
-        q: &turned_q,
+        q: q.as_slice(),
         rows,
         heads: width / dim,
         alive: at + rows,
@@ -186,6 +184,17 @@ impl Values {
         match self {
             Self::Here(_) => Tensor::from_primitive::<Flex>(of_values(values, dims)),
             Self::Copied(_) => Tensor::from_data(TensorData::new(values, dims), (device, DType::F32)),
+        }
+    }
+
+    /// To change in place; copied first if another tensor shares them.
+    fn as_mut_slice(&mut self) -> &mut [f32] {
+        match self {
+            Self::Here(tensor) => {
+                let (start, end) = tensor.layout().contiguous_offsets().expect("made contiguous when it was taken");
+                &mut tensor.storage_mut()[start..end]
+            }
+            Self::Copied(values) => values,
         }
     }
 
