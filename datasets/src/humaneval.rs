@@ -5,7 +5,7 @@ use std::path::Path;
 
 use flate2::read::GzDecoder;
 use serde::Deserialize;
-use sightdraft_core::{Error, Message, Result};
+use sightdraft_core::{Error, Message, Result, files};
 
 use crate::{CodeTest, Conversation, lines, prompts};
 
@@ -25,7 +25,7 @@ struct Problem {
 /// # Errors
 /// A missing, truncated or malformed file.
 pub fn read(path: &Path) -> Result<Vec<Conversation>> {
-    let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, e))?;
+    let bytes = files::read(path)?;
     let mut text = String::new();
     let unpacked = if bytes.starts_with(&[0x1f, 0x8b]) {
         GzDecoder::new(&bytes[..]).read_to_string(&mut text)

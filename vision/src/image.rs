@@ -4,7 +4,7 @@ use std::io::Cursor;
 use std::path::Path;
 
 use image::{DynamicImage, ImageReader};
-use sightdraft_core::{Error, Result};
+use sightdraft_core::{Error, Result, files};
 
 /// RGB bytes, `height * width * 3`, rows first; alpha is dropped as PIL's `convert("RGB")` does.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,8 +39,7 @@ impl Image {
     /// # Errors
     /// A file that cannot be read, is empty, is of another format, or is corrupt.
     pub fn open(path: &Path) -> Result<Self> {
-        let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, e))?;
-        Self::decode(&bytes, path)
+        Self::decode(&files::read(path)?, path)
     }
 
     /// Decodes PNG or JPEG bytes; `name` is what an error calls them.

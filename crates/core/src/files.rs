@@ -7,12 +7,23 @@ use serde::de::DeserializeOwned;
 
 use crate::{Error, Result};
 
+/// Reads a whole file. A pipe will do; a device is refused, for some never end and would fill all memory.
+///
+/// # Errors
+/// [`Error::Io`] if it cannot be read, [`Error::File`] if it is a device.
+pub fn read(path: &Path) -> Result<Vec<u8>> {
+    if std::fs::metadata(path).is_ok_and(|found| is_device(found.file_type())) {
+        return Err(Error::file(path, "a file", "a device", "name a file"));
+    }
+    std::fs::read(path).map_err(|e| Error::io("read", path, e))
+}
+
 /// Reads a whole text file.
 ///
 /// # Errors
-/// [`Error::Io`] if it cannot be read, [`Error::File`] if it is not UTF-8.
+/// As [`read`]; [`Error::File`] if it is not UTF-8.
 pub fn read_text(path: &Path) -> Result<String> {
-    let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, e))?;
+    let bytes = read(path)?;
     String::from_utf8(bytes).map_err(|e| {
         Error::file(
             path,
@@ -26,9 +37,9 @@ pub fn read_text(path: &Path) -> Result<String> {
 /// Reads and parses a JSON file.
 ///
 /// # Errors
-/// [`Error::Io`] if it cannot be read, [`Error::File`] with line and column if it is not the JSON that `T` needs.
+/// As [`read`]; [`Error::File`] with line and column if it is not the JSON that `T` needs.
 pub fn read_json<T: DeserializeOwned>(path: &Path) -> Result<T> {
-    let bytes = std::fs::read(path).map_err(|e| Error::io("read", path, e))?;
+    let bytes = read(path)?;
     serde_json::from_slice(&bytes).map_err(|e| {
         let expected = if e.is_data() { "JSON with the keys and types of this file" } else { "whole, valid JSON" };
         Error::file(path, expected, e.to_string(), "mend that place or fetch the file again")
@@ -54,6 +65,17 @@ pub fn write_atomically(path: &Path, bytes: &[u8]) -> Result<()> {
         Ok(())
     };
     write().map_err(|e| Error::io("write", path, e))
+}
+
+#[cfg(unix)]
+fn is_device(kind: std::fs::FileType) -> bool {
+    use std::os::unix::fs::FileTypeExt;
+    kind.is_char_device() || kind.is_block_device()
+}
+
+#[cfg(not(unix))]
+fn is_device(_kind: std::fs::FileType) -> bool {
+    false
 }
 
 /// Temporary files are private to their owner; results should be as readable as any other file.
@@ -94,5 +116,12 @@ mod tests {
         assert!(broken.contains("config.json") && broken.contains("line 2"), "{broken}");
         std::fs::write(&path, [b'a', 0xff]).unwrap();
         assert!(read_text(&path).unwrap_err().to_string().contains("offset 1"));
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_device_without_end_is_refused() {
+        let said = read(Path::new("/dev/zero")).unwrap_err().to_string();
+        assert!(said.contains("/dev/zero") && said.contains("a device"), "{said}");
     }
 }

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use tokenizers::decoders::DecoderWrapper;
 
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 
 /// A tokenizer.json.
 pub struct Tokenizer {
@@ -22,7 +22,7 @@ impl Tokenizer {
     /// A missing or unreadable file, or one that is no tokenizer.
     pub fn open(path: &Path) -> Result<Self> {
         let path = if path.is_dir() { path.join("tokenizer.json") } else { path.to_path_buf() };
-        let bytes = std::fs::read(&path).map_err(|e| Error::io("read", &path, e))?;
+        let bytes = files::read(&path)?;
         let mut inner = tokenizers::Tokenizer::from_bytes(&bytes).map_err(|e| {
             Error::file(&path, "a Hugging Face tokenizer.json", e.to_string(), "fetch the file again or convert it")
         })?;

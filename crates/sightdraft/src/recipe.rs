@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sightdraft_core::files::read_text;
 use sightdraft_core::{Error, Result};
 use sightdraft_draft::{DraftConfig, Method};
 use sightdraft_target::LlamaConfig;
@@ -66,7 +67,7 @@ impl Recipe {
     /// # Errors
     /// A missing file, bad TOML, an unknown key, a value of the wrong type or out of range.
     pub fn open(path: &Path, overrides: &[String]) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
+        let text = read_text(path)?;
         let mend = "correct that key of the recipe or the --set that changes it";
         let bad = |e: toml::de::Error| Error::file(path, "a recipe", e.message().replace('\n', " "), mend);
         let mut table: Table = text.parse().map_err(bad)?;

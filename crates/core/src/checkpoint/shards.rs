@@ -1,7 +1,7 @@
 //! Finding and checking the weight files of a directory.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::Path;
 
 use burn::store::pytorch_reader::{self, PytorchReader};
@@ -12,7 +12,7 @@ use serde::Deserialize;
 
 use super::convert::Stored;
 use super::{Checkpoint, Entry, Place, WeightFile};
-use crate::{Error, Result};
+use crate::{Error, Result, files};
 
 const DOWNLOAD: &str = "download or copy the file again";
 
@@ -44,8 +44,7 @@ pub(super) fn open_file(path: &Path) -> Result<Checkpoint> {
 }
 
 fn open_sharded(dir: &Path, path: &Path) -> Result<Checkpoint> {
-    let text = fs::read_to_string(path).map_err(|source| Error::io("read", path, source))?;
-    let index: Index = serde_json::from_str(&text)
+    let index: Index = serde_json::from_slice(&files::read(path)?)
         .map_err(|error| Error::file(path, "an index with a weight_map", error.to_string(), DOWNLOAD))?;
     let mut checkpoint = Checkpoint { files: Vec::new(), tensors: BTreeMap::new(), dtype: DType::F32 };
     for shard in index.weight_map.values().collect::<BTreeSet<_>>() {

@@ -5,6 +5,7 @@ pub mod table;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+use sightdraft_core::files::read_text;
 use sightdraft_core::{Error, Result};
 use sightdraft_train::checkpoint::Best;
 use sightdraft_train::held_out::HeldOut;
@@ -75,7 +76,7 @@ impl Grid {
     /// # Errors
     /// A missing file, bad TOML, an unknown key, no seeds or variants, a seed twice, names that are no directory names or not unique.
     pub fn open(path: &Path) -> Result<Self> {
-        let text = std::fs::read_to_string(path).map_err(|e| Error::io("read", path, e))?;
+        let text = read_text(path)?;
         let mend = "correct that key of the grid file";
         let wrong = |expected: &str, found: String| Error::file(path, expected, found, mend);
         let grid: Self = toml::from_str(&text).map_err(|e| wrong("a grid", e.message().replace('\n', " ")))?;
