@@ -22,6 +22,7 @@ use super::generate::{footer, stream};
 use super::train::fresh_draft;
 use crate::arguments::DeviceArguments;
 use crate::builtin;
+use crate::costs::tuner;
 use crate::demo::lessons;
 use crate::demo::picture::characters;
 use crate::demo::schooling::{Effort, School, soft_ce, vsd};
@@ -33,7 +34,7 @@ const FULL: Effort = Effort { lessons: 512, held_out: 32, start_steps: 180, step
 /// About a minute.
 const QUICK: Effort = Effort { lessons: 128, held_out: 12, start_steps: 60, steps: 40, measured: 10 };
 
-/// Small: on a CPU every node costs.
+/// The fixed tree. Small: on a CPU every node costs.
 const TREE: TreeShape = TreeShape { total: 6, depth: 3, top_k: 2 };
 
 /// Seed of everything random in the demo.
@@ -118,7 +119,7 @@ fn reading(score: &ChartScore) -> String {
     )
 }
 
-/// Plain decoding and both drafts, as anyone who opens the folder would measure them.
+/// Plain decoding and both drafts, with a fixed tree and with what pays on this machine, as anyone who opens the folder would measure them.
 fn compare(out: &Path, target: &ServedTarget, charts: &Charts, device: &Device, taken: String) -> Result<Report> {
     let mut checkpoints = BTreeMap::from([("builtin".to_string(), fingerprint(&out.join("target"))?)]);
     let mut entrants = Vec::new();
@@ -126,12 +127,8 @@ fn compare(out: &Path, target: &ServedTarget, charts: &Charts, device: &Device, 
         let dir = out.join(name);
         checkpoints.insert(name.to_string(), fingerprint(&dir)?);
         let draft = DraftModel::open(&dir, target.model.llama(), device)?.for_inference();
-        entrants.push(Entrant {
-            name: name.into(),
-            source: dir.display().to_string(),
-            draft: Box::new(draft),
-            tuner: None,
-        });
+        let tuner = Some(tuner(target, &draft, &taken)?);
+        entrants.push(Entrant { name: name.into(), source: dir.display().to_string(), draft: Box::new(draft), tuner });
     }
     let plan = Plan {
         target: "builtin".into(),

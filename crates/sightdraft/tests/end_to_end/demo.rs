@@ -12,15 +12,16 @@ fn the_quick_demo_is_lossless_and_leaves_a_folder_that_other_commands_take() {
     assert!(score["title"].is_number() && score["title_chance"].as_f64().unwrap() < 0.1, "{score}");
     let runs = said["runs"].as_array().unwrap();
     let names: Vec<&str> = runs.iter().map(|run| run["name"].as_str().unwrap()).collect();
-    assert_eq!(names, ["plain", "soft_ce", "vsd"]);
+    assert_eq!(names, ["plain", "soft_ce", "soft_ce (adaptive)", "vsd", "vsd (adaptive)"]);
     for run in runs {
         assert_eq!(run["lossless"]["same"], run["lossless"]["of"], "{run}");
         assert!(run["lossless"]["of"].as_u64().unwrap() > 0);
         assert!(run["tokens_per_second"].as_f64().unwrap() > 0.0 && run["speedup"].as_f64().unwrap() > 0.0);
     }
     // A trained draft guesses right more often than not.
-    assert!(runs[1]["accepted_per_pass"].as_f64().unwrap() > 0.5);
-    assert!(runs[2]["accepted_per_pass"].as_f64().unwrap() > 0.5);
+    for fixed in [&runs[1], &runs[3]] {
+        assert!(fixed["accepted_per_pass"].as_f64().unwrap() > 0.5, "{fixed}");
+    }
     let image = picture(&place("red.png"), 140);
     let (target, draft) = (place("target"), place("vsd"));
     let common = ["--json", "--device", "cpu", "--target", arg(&target), "--draft", arg(&draft)];
