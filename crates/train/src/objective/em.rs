@@ -85,22 +85,26 @@ impl Em {
         let [anchors, samples, _] = paths.sampled.dims();
         let imitate = paths.corrected.clone().sum_dim(2).squeeze_dim::<2>(2);
         let positive = -paths.weighted(imitate, &vec![1.0; anchors * samples]);
-        if !self.arw {
-            return positive;
+        match self.push_down(paths) {
+            Some(negative) => positive + negative,
+            None => positive,
         }
-        let pushes = self.pushes(paths);
+    }
+
+    /// The term on rejected paths, `sum_a w_a mean_s neg`, `[1]`; None where nothing is pushed.
+    pub(super) fn push_down(&self, paths: &PathBatch) -> Option<Tensor<1>> {
+        let pushes = if self.arw { self.pushes(paths) } else { vec![] };
         if pushes.iter().all(|p| *p == 0.0) {
-            return positive;
+            return None;
         }
-        positive
-            + match self.negative {
-                Negative::Unbounded => paths.weighted(paths.sampled.clone().sum_dim(2).squeeze_dim::<2>(2), &pushes),
-                Negative::Bounded => {
-                    let log_q = first_rejected(paths);
-                    let scaled: Vec<f32> = pushes.iter().map(|p| -self.lambda * p).collect();
-                    paths.weighted(log_1m_exp(log_q), &scaled)
-                }
+        Some(match self.negative {
+            Negative::Unbounded => paths.weighted(paths.sampled.clone().sum_dim(2).squeeze_dim::<2>(2), &pushes),
+            Negative::Bounded => {
+                let log_q = first_rejected(paths);
+                let scaled: Vec<f32> = pushes.iter().map(|p| -self.lambda * p).collect();
+                paths.weighted(log_1m_exp(log_q), &scaled)
             }
+        })
     }
 
     /// `beta_s c_s` of every path, A x S.

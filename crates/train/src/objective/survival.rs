@@ -2,21 +2,25 @@
 //!
 //! With g the target's greedy path and `Q_j = prod_{i<=j} q_i(g_i)`, the expected number of accepted drafts when S paths are
 //! sampled and the best one counts is `E[L] = sum_j [1 - (1 - Q_j)^S]`; the loss is its negative. S=1 is D-PACE's objective
-//! without smoothing.
+//! without smoothing. The rejected among S sampled paths can be pushed down beside it, as `em` does: the closed form knows
+//! where the mass should go, not which wrong guesses are confident.
 
 use burn::prelude::*;
 use rand_chacha::ChaCha8Rng;
 use serde::{Deserialize, Serialize};
 
-use super::{Loss, MOST_SAMPLES, Objective, SoftCe, Unrolled, constant, log_1m_exp, token_log_probs};
+use super::{Em, Loss, MOST_SAMPLES, Objective, SoftCe, Unrolled, constant, log_1m_exp, token_log_probs};
+use crate::estep;
 use crate::ranges::Range;
 
-/// `-sum_m w_m sum_j [1 - (1 - Q_mj)^S] + anchor * soft_ce`.
+/// `-sum_m w_m sum_j [1 - (1 - Q_mj)^S] + anchor * soft_ce`, and with `negatives` the bounded term of [`Em`].
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Survival {
     /// Proposals, S; default 4.
     pub samples: usize,
+    /// Push rejected paths down with ARW and CAR; default off.
+    pub negatives: bool,
     /// Weight mu of the cross-entropy anchor; default 0.3.
     pub anchor: f32,
     /// The anchor's form.
@@ -25,7 +29,7 @@ pub struct Survival {
 
 impl Default for Survival {
     fn default() -> Self {
-        Self { samples: 4, anchor: 0.3, soft_ce: SoftCe::default() }
+        Self { samples: 4, negatives: false, anchor: 0.3, soft_ce: SoftCe::default() }
     }
 }
 
@@ -69,10 +73,15 @@ impl Objective for Survival {
         ]
     }
 
-    fn loss(&self, unrolled: &Unrolled, _rng: &mut ChaCha8Rng) -> Loss {
+    fn loss(&self, unrolled: &Unrolled, rng: &mut ChaCha8Rng) -> Loss {
         let length = self.expected_length(unrolled);
         let logged = vec![("expected_length".into(), length.clone().detach().into_scalar::<f32>())];
         let mut value = -length;
+        if self.negatives {
+            let paths = estep::greedy_paths(unrolled, self.samples, rng);
+            let pushed = Em { samples: self.samples, ..Em::default() }.push_down(&paths);
+            value = pushed.into_iter().fold(value, |value, negative| value + negative);
+        }
         if self.anchor > 0.0 {
             value = value + self.soft_ce.total(unrolled) * self.anchor;
         }

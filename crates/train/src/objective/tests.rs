@@ -144,7 +144,7 @@ fn dpace_weighs_the_greedy_path_by_survival() {
     let (logits, unrolled) = greedy_example();
     let got = gradient(&Dpace { smoothing: 0.0 }.loss(&unrolled, &mut rng()).value, &logits);
     let (logits, unrolled) = greedy_example();
-    let survival = Survival { samples: 1, anchor: 0.0, soft_ce: SOFT_CE };
+    let survival = Survival { samples: 1, negatives: false, anchor: 0.0, soft_ce: SOFT_CE };
     close(&got, &gradient(&survival.loss(&unrolled, &mut rng()).value, &logits), 2e-6);
 }
 
@@ -331,7 +331,7 @@ fn survival_on_the_greedy_path() {
     ];
     for (samples, length, slopes) in cases {
         let (logits, unrolled) = greedy_example();
-        let survival = Survival { samples, anchor: 0.0, soft_ce: SOFT_CE };
+        let survival = Survival { samples, negatives: false, anchor: 0.0, soft_ce: SOFT_CE };
         let value = survival.loss(&unrolled, &mut rng()).value;
         close(&[-value.clone().into_scalar::<f32>()], &[length], 3e-6);
         if let Some(slopes) = slopes {
@@ -365,6 +365,22 @@ fn a_rejected_confident_path_is_pushed_down_only_beside_accepted_ones() {
     let none = vec![vec![0, 0], vec![1, 1], vec![0, 0]];
     let without = gradient(&bounded.m_step(&estep::judge_greedy(&unrolled, 2, &none)), &logits);
     close(&without, &[-0.1, 0.1, -0.5, 0.5, -0.2, 0.2], 1e-6);
+}
+
+#[test]
+fn survival_pushes_down_what_em_pushes_down() {
+    let example = |loss: &dyn Fn(&Unrolled) -> Tensor<1>| {
+        let (logits, unrolled) = greedy_example();
+        gradient(&loss(&unrolled), &logits)
+    };
+    let em = |arw| Em { samples: 4, negative: Negative::Bounded, car: true, arw, ..EM };
+    let survival = |negatives| Survival { samples: 4, negatives, anchor: 0.0, soft_ce: SOFT_CE };
+    let of_em = |arw| example(&|unrolled| em(arw).loss(unrolled, &mut rng()).value);
+    let of_survival = |negatives| example(&|unrolled| survival(negatives).loss(unrolled, &mut rng()).value);
+    let minus = |a: Vec<f32>, b: Vec<f32>| a.iter().zip(&b).map(|(a, b)| a - b).collect::<Vec<_>>();
+    let pushed = minus(of_survival(true), of_survival(false));
+    close(&pushed, &minus(of_em(true), of_em(false)), 1e-6);
+    assert!(pushed.iter().any(|push| push.abs() > 0.01), "{pushed:?}");
 }
 
 // ---- the tabular model: V=4, K=3, 21 contexts ----
@@ -538,7 +554,7 @@ fn tabular_acceptance_lengths() {
 
     let unrolled = tabular_greedy(&table(&draft_logits(), 21), 1, vec![1.0]);
     for (samples, want) in [(1, 1.054286470), (4, 2.041178846)] {
-        let survival = Survival { samples, anchor: 0.0, soft_ce: SOFT_CE };
+        let survival = Survival { samples, negatives: false, anchor: 0.0, soft_ce: SOFT_CE };
         close(&[survival.expected_length(&unrolled).into_scalar()], &[want], 1e-5);
     }
 }
