@@ -51,5 +51,5 @@ pub use matmul::matmul;
 pub use pool::threads;
 pub use rowwise::{argmax, log_softmax, rms_norm, rotate, swiglu};
 pub use softmax::masked_softmax;
-pub use tensor::{Projected, argmax_rows, attend};
+pub use tensor::{Projected, argmax_rows, attend, rows_of};
 pub use turn::turn;

@@ -122,6 +122,24 @@ pub fn attend(
     q.answer(out, dims, &device)
 }
 
+/// Rows `places` of `table`, copied out of this machine's memory; `None` where `table` does not lie there in `f32` without
+/// gradients. A lookup on the device costs as much as a small layer.
+///
+/// # Shapes
+/// - table: `[rows, width]`
+/// - output: `[places, width]`
+///
+/// # Panics
+/// If a place lies beyond the table.
+pub fn rows_of(table: Tensor<2>, places: &[u32]) -> Option<Tensor<2>> {
+    let [_, width] = table.dims();
+    let table = table.try_into_primitive::<Flex>().ok().filter(|table| table.dtype() == DType::F32)?;
+    let all: &[f32] = table.as_slice()?;
+    let mut values = Vec::with_capacity(places.len() * width);
+    places.iter().for_each(|&place| values.extend_from_slice(&all[place as usize * width..][..width]));
+    Some(Tensor::from_primitive::<Flex>(of_values(values, [places.len(), width])))
+}
+
 /// The place of each row's largest value, the first of equals: [`argmax`](crate::argmax) on the `flex` device, Burn's own on
 /// others, so that one number per row is brought to the host.
 ///

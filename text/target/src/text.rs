@@ -2,6 +2,7 @@
 
 use burn::prelude::*;
 use sightdraft_core::{Error, Result};
+use sightdraft_kernels::rows_of;
 
 use crate::{Llama, Prompt, PromptRows, Target};
 
@@ -21,6 +22,9 @@ impl Target for Llama {
 impl Llama {
     /// Embeddings of one sequence, `[1, n, H]`.
     pub fn embed_ids(&self, ids: &[u32]) -> Tensor<3> {
+        if let Some(rows) = rows_of(self.embed_tokens.weight.val(), ids) {
+            return rows.unsqueeze();
+        }
         let ids: Vec<i64> = ids.iter().map(|id| i64::from(*id)).collect();
         let device = self.embed_tokens.weight.device();
         self.embed(Tensor::from_data(TensorData::new(ids.clone(), [1, ids.len()]), &device))

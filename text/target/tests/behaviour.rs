@@ -56,6 +56,15 @@ fn a_row_alone_and_in_a_batch_of_eight_agree() {
 }
 
 #[test]
+fn embeddings_of_a_few_ids_are_those_of_the_lookup() {
+    let device = Device::flex();
+    let model = model(&device);
+    let listed = model.embed_ids(&[5, 63, 5, 0]);
+    let looked_up = model.embed(Tensor::from_data([[5, 63, 5, 0]], &device));
+    assert_eq!(listed.into_data(), looked_up.into_data());
+}
+
+#[test]
 fn one_pass_and_many_cached_passes_agree() {
     let device = Device::flex();
     let model = model(&device);
