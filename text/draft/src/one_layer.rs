@@ -3,7 +3,7 @@
 use burn::prelude::*;
 use burn::tensor::DType;
 use sightdraft_target::attention::Attention;
-use sightdraft_target::{KvCache, Mask, Rope};
+use sightdraft_target::{KvCache, Mask, PassRows, Rope};
 
 use crate::published::Published;
 use crate::unroll::Unrolled;
@@ -62,9 +62,11 @@ impl<T: OneLayer> Draft for T {
     }
 
     fn extend(&self, state: &mut DraftState, rows: FeatureRows<'_>) -> DraftPass {
-        let hidden = self.enter(rows.features.cast(self.dtype()));
-        let fused = self.fuse(hidden, rows.embeds.cast(self.dtype()), rows.image);
-        pass(self, state, fused, rows.positions, rows.mask)
+        let place = pass_rows(self, state, rows.positions, rows.mask, &rows.embeds.device());
+        let hidden = self.enter(place.pad(rows.features.cast(self.dtype())));
+        let embeds = place.pad(rows.embeds.cast(self.dtype()));
+        let fused = self.fuse(hidden, embeds, &place.pad_marks(rows.image));
+        pass(self, state, fused, &place)
     }
 
     fn step(
@@ -75,8 +77,9 @@ impl<T: OneLayer> Draft for T {
         positions: &[Vec<usize>],
         mask: &Mask,
     ) -> DraftPass {
-        let fused = self.fuse(hidden, embeds.cast(self.dtype()), &[]);
-        pass(self, state, fused, positions, mask)
+        let place = pass_rows(self, state, positions, mask, &embeds.device());
+        let fused = self.fuse(place.pad(hidden), place.pad(embeds.cast(self.dtype())), &[]);
+        pass(self, state, fused, &place)
     }
 
     fn unroll_rows(&self) -> UnrollRows {
@@ -110,19 +113,27 @@ impl<T: OneLayer> Draft for T {
     }
 }
 
-/// The layer over `fused` rows behind the cache.
+/// Rows at `positions` behind what `state` keeps.
+pub(crate) fn pass_rows(
+    draft: &(impl OneLayer + ?Sized),
+    state: &DraftState,
+    positions: &[Vec<usize>],
+    mask: &Mask,
+    device: &Device,
+) -> PassRows {
+    PassRows::new(draft.rope(), positions, mask, state.cache.len(), device)
+}
+
+/// The layer over `fused` rows behind the cache, with their padding or without.
 pub(crate) fn pass(
     draft: &(impl OneLayer + ?Sized),
     state: &mut DraftState,
     fused: Fused,
-    positions: &[Vec<usize>],
-    mask: &Mask,
+    rows: &PassRows,
 ) -> DraftPass {
-    let n = fused.residual.dims()[1];
-    let device = fused.residual.device();
-    let angles = draft.rope().angles(positions, &device);
-    let blocked = mask.blocked(n, state.cache.len(), &device);
-    let attended = draft.attention().forward(fused.input, &angles, blocked, &mut state.cache, 0);
-    state.cache.advance(n);
-    draft.leave(fused.residual, attended)
+    let input = rows.pad(fused.input);
+    let attended = draft.attention().forward(input, &rows.angles, rows.blocked.clone(), &mut state.cache, 0);
+    state.cache.advance(rows.count());
+    let pass = draft.leave(rows.pad(fused.residual), attended);
+    DraftPass { hidden: rows.cut(pass.hidden), predict: rows.cut(pass.predict) }
 }

@@ -119,7 +119,8 @@ impl ViSpec {
         };
         let fused = Fused { residual: input.clone(), input };
         let mask = compression.mask(rows.mask, state.cache.len());
-        let pass = one_layer::pass(&self.eagle, state, fused, &compression.positions(rows.positions), &mask);
+        let place = one_layer::pass_rows(&self.eagle, state, &compression.positions(rows.positions), &mask, &device);
+        let pass = one_layer::pass(&self.eagle, state, fused, &place);
         let hidden = compression.spread(pass.hidden);
         DraftPass { predict: hidden.clone(), hidden }
     }
@@ -193,9 +194,10 @@ impl Draft for ViSpec {
     ) -> DraftPass {
         let [batch, n, width] = hidden.dims();
         let global = self.global(state, batch, &hidden.device());
+        let place = one_layer::pass_rows(&self.eagle, state, positions, mask, &hidden.device());
         let globals = global.unsqueeze_dim::<3>(1).expand([batch, n, width]);
-        let fused = self.fuse(hidden, embeds.cast(self.eagle.dtype()), globals);
-        one_layer::pass(&self.eagle, state, fused, positions, mask)
+        let [hidden, embeds, globals] = [hidden, embeds.cast(self.eagle.dtype()), globals].map(|x| place.pad(x));
+        one_layer::pass(&self.eagle, state, self.fuse(hidden, embeds, globals), &place)
     }
 
     fn unroll_rows(&self) -> UnrollRows {

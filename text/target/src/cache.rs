@@ -3,6 +3,8 @@
 use burn::tensor::{Bool, Device, Int, Tensor, TensorData};
 use sightdraft_kernels::{PackedKv, Projected, attend};
 
+use crate::pass_rows::padded_keys;
+
 /// Rows by which the storage grows.
 const STEP: usize = 256;
 
@@ -23,8 +25,8 @@ enum Stored {
 }
 
 impl KvCache {
-    /// An empty cache of `layers` layers. The first append is kept as it comes (a prompt is not copied); after it the
-    /// storage grows to the next multiple of 256 rows.
+    /// An empty cache of `layers` layers. The first append is kept as it comes where keys are not padded (a prompt is not
+    /// copied); after it the storage grows to the next multiple of 256 rows.
     pub fn new(layers: usize) -> Self {
         Self { layers: vec![None; layers], len: 0 }
     }
@@ -40,13 +42,15 @@ impl KvCache {
     }
 
     /// Writes the new rows of `layer` `[B, kv_heads, n, head_dim]` behind the alive ones and returns all keys and values
-    /// `[B, kv_heads, len + n, head_dim]`. `len` moves on once per pass, by [`KvCache::advance`]. Drop what was returned
-    /// before the next pass: while it lives, the backend must copy the storage instead of writing in place.
+    /// `[B, kv_heads, len + n, head_dim]`; on GPUs more of them, see [`pass_rows`](crate::pass_rows). `len` moves on once per
+    /// pass, by [`KvCache::advance`]. Drop what was returned before the next pass: while it lives, the backend must copy the
+    /// storage instead of writing in place.
     pub fn append(&mut self, layer: usize, k: Tensor<4>, v: Tensor<4>) -> (Tensor<4>, Tensor<4>) {
-        let total = self.len + k.dims()[2];
+        let total = padded_keys(self.len + k.dims()[2], &k.device());
         // Taken out, so that the storage has one owner and is written in place.
         let (keys, values) = match self.layers[layer].take().filter(|_| self.len > 0) {
-            None => (k, v),
+            None if k.dims()[2] == total => (k, v),
+            None => (stored_anew(k), stored_anew(v)),
             Some(stored) => {
                 let (keys, values) = stored.into_rows(self.len);
                 (write(keys, k, self.len), write(values, v, self.len))
@@ -189,12 +193,21 @@ fn write(storage: Tensor<4>, new: Tensor<4>, len: usize) -> Tensor<4> {
     let [batch, heads, capacity, width] = storage.dims();
     let needed = len + new.dims()[2];
     let storage = if needed > capacity {
-        let shape = [batch, heads, needed.next_multiple_of(STEP), width];
-        assign(Tensor::zeros(shape, (&storage.device(), storage.dtype())), first(&storage, len), 0)
+        assign(zeros([batch, heads, needed, width], &storage), first(&storage, len), 0)
     } else {
         storage
     };
     assign(storage, new, len)
+}
+
+/// `rows` at the front of a storage with room behind them.
+fn stored_anew(rows: Tensor<4>) -> Tensor<4> {
+    assign(zeros(rows.dims(), &rows), rows, 0)
+}
+
+/// A storage for at least `[batch, heads, rows, width]`, like `other`.
+fn zeros([batch, heads, rows, width]: [usize; 4], other: &Tensor<4>) -> Tensor<4> {
+    Tensor::zeros([batch, heads, rows.next_multiple_of(STEP), width], (&other.device(), other.dtype()))
 }
 
 /// Writes `new` over the rows of `storage` from `start` on.

@@ -7,7 +7,8 @@ use burn::tensor::DType;
 
 use crate::layer::{DecoderLayer, init_norm, norm_for_inference, normed};
 use crate::linear::on_plain_cpu;
-use crate::{Head, KvCache, LlamaConfig, Mask, Projection, Rope};
+use crate::pass_rows::with_few_shapes;
+use crate::{Head, KvCache, LlamaConfig, Mask, PassRows, Projection, Rope};
 
 /// Standard deviation of fresh weights: the family's `initializer_range`.
 const INIT_STD: f64 = 0.02;
@@ -77,25 +78,24 @@ impl Llama {
         let n = embeds.dims()[1];
         assert!(positions.iter().all(|row| row.len() == n), "one position per row");
         assert!(taps.iter().all(|tap| *tap <= self.layers.len()), "a tap lies beyond the last layer");
-        let device = embeds.device();
-        let angles = self.rope.angles(positions, &device);
-        let blocked = mask.blocked(n, cache.len(), &device);
+        let rows = PassRows::new(&self.rope, positions, mask, cache.len(), &embeds.device());
         let mut tapped: Vec<Option<Tensor<3>>> = vec![None; taps.len()];
-        let mut hidden = embeds;
+        let mut hidden = rows.pad(embeds);
         for (index, layer) in self.layers.iter().enumerate() {
             keep(&mut tapped, taps, index, &hidden);
-            hidden = layer.forward(hidden, &angles, blocked.clone(), cache, index);
+            hidden = layer.forward(hidden, &rows.angles, rows.blocked.clone(), cache, index);
         }
         cache.advance(n);
         let hidden = normed(&self.norm, hidden);
         keep(&mut tapped, taps, self.layers.len(), &hidden);
         let tapped: Vec<Tensor<3>> = tapped.into_iter().flatten().collect();
-        Pass { hidden, taps: (!tapped.is_empty()).then(|| Tensor::cat(tapped, 2)) }
+        let taps = (!tapped.is_empty()).then(|| rows.cut(Tensor::cat(tapped, 2)));
+        Pass { hidden: rows.cut(hidden), taps }
     }
 
     /// Vocabulary logits `[B, n, V]` of final hidden states; pass only the rows that are needed.
     pub fn logits(&self, hidden: Tensor<3>) -> Tensor<3> {
-        self.head().forward(hidden)
+        with_few_shapes(hidden, |hidden| self.head().forward(hidden))
     }
 
     /// The head by itself; it shares the weights.
