@@ -17,6 +17,7 @@ pub fn merge(mut parts: Vec<Report>) -> Result<Report> {
     }
     let mut whole = first;
     whole.shard = Shard::WHOLE;
+    whole.warm_up_seconds = parts.iter().map(|part| part.warm_up_seconds).sum();
     let runs = std::mem::take(&mut whole.runs);
     whole.runs = runs.iter().map(|run| merge_run(run, &parts, whole.seed)).collect::<Result<_>>()?;
     Ok(whole)
@@ -94,6 +95,7 @@ mod tests {
             .map(|index| {
                 let mut part = report();
                 part.shard = Shard { index, of: 2 };
+                part.warm_up_seconds /= 2.0;
                 for run in &mut part.runs {
                     run.samples = run.samples.drain(..).skip(2 * (index - 1)).take(2).collect();
                     run.summary = Summary::of(&run.samples, 1);

@@ -76,11 +76,15 @@ struct Variant<'a> {
 /// Measures. Every prompt is decoded by every variant before the next prompt, in an order that rotates from prompt to prompt,
 /// so that drift of the machine falls on all alike.
 pub fn run(target: &ServedTarget, entrants: &[Entrant], benchmarks: &[&dyn Benchmark], plan: &Plan) -> Result<Report> {
-    let mut runs = Vec::new();
+    let (mut runs, mut warm_up_seconds) = (Vec::new(), 0.0);
     for benchmark in benchmarks {
         for &temperature in &plan.temperatures {
             let race = Race { target, benchmark: *benchmark, plan, temperature };
-            runs.extend(race.run(entrants)?);
+            let mut variants = race.variants(entrants);
+            let chosen = chosen(benchmark.items().len(), plan);
+            warm_up_seconds += race.warm_up(&variants, &chosen)?;
+            race.run(&mut variants, &chosen)?;
+            runs.extend(variants.into_iter().map(|variant| race.finish(variant)));
         }
     }
     Ok(Report {
@@ -92,6 +96,7 @@ pub fn run(target: &ServedTarget, entrants: &[Entrant], benchmarks: &[&dyn Bench
         top_p: plan.top_p,
         top_k: plan.top_k,
         warm_up: plan.warm_up,
+        warm_up_seconds,
         shard: plan.shard,
         checkpoints: plan.checkpoints.clone(),
         instructions: benchmarks.iter().map(|b| (b.name().to_string(), b.instruction().to_string())).collect(),
@@ -124,19 +129,17 @@ struct Race<'a> {
 }
 
 impl Race<'_> {
-    fn run(&self, entrants: &[Entrant]) -> Result<Vec<Run>> {
+    /// Decodes the `chosen` prompts by every variant.
+    fn run(&self, variants: &mut [Variant<'_>], chosen: &[usize]) -> Result<()> {
         let items = self.benchmark.items();
-        let mut variants = self.variants(entrants);
-        let chosen = chosen(items.len(), self.plan);
-        self.warm_up(&variants, &chosen)?;
         let bar = progress::bar(chosen.len() as u64, "prompts");
         for (round, &item) in chosen.iter().enumerate() {
             bar.set_message(format!("{} T={}", self.benchmark.name(), self.temperature));
-            self.prompt(&mut variants, &items[item], item, round)?;
+            self.prompt(variants, &items[item], item, round)?;
             bar.inc(1);
         }
         bar.finish_and_clear();
-        Ok(variants.into_iter().map(|variant| self.finish(variant)).collect())
+        Ok(())
     }
 
     fn variants<'e>(&self, entrants: &'e [Entrant]) -> Vec<Variant<'e>> {
@@ -156,7 +159,9 @@ impl Race<'_> {
         variants
     }
 
-    fn warm_up(&self, variants: &[Variant<'_>], chosen: &[usize]) -> Result<()> {
+    /// Decodes a few prompts by every variant, so that whatever is paid once is paid before the clock starts. Returns the seconds.
+    fn warm_up(&self, variants: &[Variant<'_>], chosen: &[usize]) -> Result<f64> {
+        let start = Instant::now();
         for &index in chosen.iter().take(self.plan.warm_up) {
             let item = &self.benchmark.items()[index];
             let images: Vec<Image> = item.pictures.iter().map(|p| p.open()).collect::<Result<_>>()?;
@@ -167,7 +172,7 @@ impl Race<'_> {
                 self.decode(variant, &rows, tokens, 0)?;
             }
         }
-        Ok(())
+        Ok(start.elapsed().as_secs_f64())
     }
 
     /// All turns of one prompt by all variants. Later turns see the plain answers to the earlier ones, so that every variant

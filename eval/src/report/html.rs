@@ -157,7 +157,8 @@ fn provenance(page: &mut String, report: &Report) {
     line("seed", report.seed.to_string());
     line("tree", format!("{} nodes, depth {}, top {}", tree.total, tree.depth, tree.top_k));
     line("sampling", format!("top-p {}, top-k {}", report.top_p, report.top_k));
-    line("warm-up", format!("prompts per run outside the clock: {}", report.warm_up));
+    let warm_up = format!("prompts per run outside the clock: {}, {:.1} s", report.warm_up, report.warm_up_seconds);
+    line("warm-up", warm_up);
     if report.shard.of > 1 {
         line("part", report.shard.to_string());
     }

@@ -33,6 +33,9 @@ pub struct Report {
     pub top_k: usize,
     /// Prompts decoded before the clock starts, per run.
     pub warm_up: usize,
+    /// Seconds that they took, over all runs; on a GPU kernels are compiled in them.
+    #[serde(default)]
+    pub warm_up_seconds: f64,
     /// Which part of the prompts, where they were shared out.
     pub shard: Shard,
     /// SHA-256 of the weights, by name of target and draft.
@@ -122,6 +125,7 @@ pub(crate) mod tests {
             top_p: 1.0,
             top_k: 0,
             warm_up: 1,
+            warm_up_seconds: 3.0,
             shard: Shard::WHOLE,
             checkpoints: [("builtin".to_string(), "ab12".to_string())].into(),
             instructions: [("charts".to_string(), "{question}".to_string())].into(),

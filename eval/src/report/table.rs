@@ -74,8 +74,8 @@ pub fn render(report: &Report) -> String {
     text.push_str(&table(&runs, &MEANS));
     text.push_str(&positions(&runs));
     text.push_str(&format!(
-        "\n{}; seed {}; tree of {} nodes, depth {}, top {}\n",
-        report.device, report.seed, report.tree.total, report.tree.depth, report.tree.top_k
+        "\n{}; seed {}; tree of {} nodes, depth {}, top {}; {:.1} s of warm-up before\n",
+        report.device, report.seed, report.tree.total, report.tree.depth, report.tree.top_k, report.warm_up_seconds
     ));
     text
 }
