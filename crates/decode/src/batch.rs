@@ -7,7 +7,7 @@ use sightdraft_kernels::argmax_rows;
 use sightdraft_target::{KvCache, Llama, Mask, PromptRows, Target};
 
 use crate::stop::StopRules;
-use crate::verify::logits_row;
+use crate::verify::to_host;
 use crate::{Acceptance, DraftTree, Sampling, Stop, Verifier};
 
 /// Answers every prompt, all in one batch (prompts padded on the left). A row leaves the batch when it ends; `on_done` gets its
@@ -136,12 +136,13 @@ impl Batch<'_> {
             return argmax_rows(logits).into_iter().map(|id| id as u32).collect();
         }
         let width = logits.dims()[1];
-        let device = logits.device();
-        let draw = |(place, row): (usize, &mut Row)| {
-            let own = TensorData::new(logits_row(&logits, place), [1, width]);
-            row.verifier.verify(&DraftTree::root(0), Tensor::from_data(own, &device)).bonus
+        // One read for the whole batch; what it brought stays here.
+        let draw = |(row, logits): (&mut Row, &[f32])| {
+            let own = Tensor::from_data(TensorData::new(logits.to_vec(), [1, width]), &Device::flex());
+            row.verifier.verify(&DraftTree::root(0), own).bonus
         };
-        self.rows.iter_mut().enumerate().map(draw).collect()
+        let logits = to_host(logits);
+        self.rows.iter_mut().zip(logits.chunks(width)).map(draw).collect()
     }
 
     /// The last token of every row through the target: `[B, 1, H]`.

@@ -2,7 +2,7 @@
 
 use sightdraft_draft::VocabMap;
 
-use crate::DraftTree;
+use crate::{DraftTree, Guesses};
 
 /// A node that the draft must be run on next.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,8 +23,11 @@ pub trait TreeBuilder {
     /// not among them).
     fn sees(&self) -> &[Vec<bool>];
 
-    /// Takes the draft's log-probabilities, one row of `vocab.len()` per node of the frontier (the first time: of the root).
-    fn expand(&mut self, log_probs: &[f32], vocab: &VocabMap);
+    /// How many of the best guesses of each row are wanted; None: all guesses.
+    fn wanted(&self) -> Option<usize>;
+
+    /// Takes the draft's guesses, one row per node of the frontier (the first time: of the root).
+    fn expand(&mut self, guesses: &Guesses, vocab: &VocabMap);
 
     /// The tree.
     fn finish(self: Box<Self>) -> DraftTree;

@@ -7,9 +7,8 @@ use serde::{Deserialize, Serialize};
 use sightdraft_draft::{Draft, DraftPass, DraftState, FeatureRows};
 use sightdraft_target::{KvCache, Llama, Mask};
 
-use crate::drafting::log_probs;
 use crate::dynamic::top_indices;
-use crate::{Greedy, Verifier};
+use crate::{Greedy, Guesses, Verifier};
 
 /// Rows of a target pass that are measured.
 pub const TARGET_ROWS: [usize; 7] = [1, 2, 4, 8, 16, 32, 64];
@@ -187,8 +186,8 @@ impl<'a> DraftSteps<'a> {
         let mask = Mask::Full(vec![(0..rows).map(row).collect()]);
         let positions = [vec![self.rows; rows]];
         let pass = self.draft.step(&mut self.state, hidden, self.llama.embed_ids(&ids), &positions, &mask);
-        for row in log_probs(self.draft, pass.predict).chunks(self.draft.vocab().len()) {
-            std::hint::black_box(top_indices(row, CHILDREN));
+        for row in Guesses::of(self.draft, pass.predict, Some(CHILDREN)).rows() {
+            std::hint::black_box(top_indices(row.log_probs, CHILDREN));
         }
         let seconds = clock.elapsed().as_secs_f64();
         self.state.cache.truncate(stable);

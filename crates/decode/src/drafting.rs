@@ -4,11 +4,9 @@ use burn::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sightdraft_draft::{Draft, DraftPass, DraftState, FeatureRows};
-use sightdraft_kernels::log_softmax;
 use sightdraft_target::{Llama, Mask, PromptRows};
 
-use crate::verify::to_host;
-use crate::{Acceptance, DraftTree, DynamicTree, Request, SampledTree, TreeBuilder, TreeShape};
+use crate::{Acceptance, DraftTree, DynamicTree, Guesses, Request, SampledTree, TreeBuilder, TreeShape};
 
 /// A draft, its state, and what it last left.
 pub(crate) struct Drafting<'a> {
@@ -95,7 +93,8 @@ impl<'a> Drafting<'a> {
         let Some(mut pass) = self.last.take().filter(|_| levels > 0) else { return DraftTree::root(root) };
         let mut builder = self.builder(root, TreeShape { depth: shape.depth.min(levels - 1), ..shape });
         let stable = self.state.cache.len();
-        builder.expand(&log_probs(self.draft, pass.predict), self.draft.vocab());
+        let guess = |predict, wanted| Guesses::of(self.draft, predict, wanted);
+        builder.expand(&guess(pass.predict, builder.wanted()), self.draft.vocab());
         let mut level = 0;
         while !builder.frontier().is_empty() {
             let parents: Vec<i32> = builder.frontier().iter().map(|feed| feed.parent_row as i32).collect();
@@ -105,7 +104,7 @@ impl<'a> Drafting<'a> {
             let mask = level_mask(stable, builder.sees());
             let embeds = self.llama.embed_ids(&tokens);
             pass = self.draft.step(&mut self.state, hidden, embeds, &positions, &mask);
-            builder.expand(&log_probs(self.draft, pass.predict), self.draft.vocab());
+            builder.expand(&guess(pass.predict, builder.wanted()), self.draft.vocab());
             level += 1;
         }
         self.state.cache.truncate(stable);
@@ -120,13 +119,6 @@ impl<'a> Drafting<'a> {
         }
         Box::new(DynamicTree::new(root, shape))
     }
-}
-
-/// Log-probabilities over the draft vocabulary on the host, row by row.
-pub(crate) fn log_probs(draft: &dyn Draft, predict: Tensor<3>) -> Vec<f32> {
-    let mut log_probs = to_host(draft.logits(predict));
-    log_softmax(&mut log_probs, draft.vocab().len());
-    log_probs
 }
 
 /// Rows of a tree level see the whole stable cache, their ancestors and themselves.

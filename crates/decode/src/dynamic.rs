@@ -7,7 +7,8 @@
 use sightdraft_draft::VocabMap;
 
 use crate::builder::{Feed, TreeBuilder, next_sees};
-use crate::{DraftTree, TreeShape};
+use crate::guesses::Row;
+use crate::{DraftTree, Guesses, TreeShape};
 
 /// A node that was scored.
 #[derive(Debug, Clone)]
@@ -51,15 +52,15 @@ impl DynamicTree {
         &mut self,
         row: usize,
         parent: Option<usize>,
-        log_probs: &[f32],
+        guesses: Row<'_>,
         vocab: &VocabMap,
     ) -> Vec<(usize, usize)> {
         let (base, on_greedy_path) = parent.map_or((0.0, true), |p| (self.pool[p].score, self.pool[p].greedy));
-        let best = top_indices(log_probs, self.shape.top_k);
+        let best = top_indices(guesses.log_probs, self.shape.top_k);
         let mut added = Vec::with_capacity(best.len());
-        for (rank, id) in best.into_iter().enumerate() {
-            let log_prob = log_probs[id].min(0.0);
-            let token = vocab.target(id as u32);
+        for (rank, place) in best.into_iter().enumerate() {
+            let log_prob = guesses.log_probs[place].min(0.0);
+            let token = vocab.target(guesses.id(place));
             let greedy = on_greedy_path && rank == 0;
             self.pool.push(Candidate { token, parent, log_prob, score: base + log_prob, greedy });
             added.push((row, self.pool.len() - 1));
@@ -77,15 +78,19 @@ impl TreeBuilder for DynamicTree {
         &self.sees
     }
 
-    fn expand(&mut self, log_probs: &[f32], vocab: &VocabMap) {
+    fn wanted(&self) -> Option<usize> {
+        Some(self.shape.top_k)
+    }
+
+    fn expand(&mut self, guesses: &Guesses, vocab: &VocabMap) {
         if self.levels_left == 0 {
             return;
         }
         let first = self.pool.is_empty();
         let parents = if first { vec![None] } else { std::mem::take(&mut self.beam).into_iter().map(Some).collect() };
         let mut level = Vec::new();
-        for (row, (parent, row_log_probs)) in parents.into_iter().zip(log_probs.chunks(vocab.len())).enumerate() {
-            level.extend(self.add_children(row, parent, row_log_probs, vocab));
+        for (row, (parent, guesses)) in parents.into_iter().zip(guesses.rows()).enumerate() {
+            level.extend(self.add_children(row, parent, guesses, vocab));
         }
         self.levels_left -= 1;
         self.frontier.clear();
@@ -148,11 +153,11 @@ mod tests {
             let vocab = VocabMap::identity(5);
             let mut tree = Box::new(DynamicTree::new(9, TreeShape { total, depth, top_k }));
             let mut scored = top_k.min(5);
-            tree.expand(&values[..5], &vocab);
+            tree.expand(&Guesses::all(values[..5].to_vec(), 5), &vocab);
             while !tree.frontier().is_empty() {
                 let rows = tree.frontier().len();
                 scored += rows * top_k.min(5);
-                tree.expand(&values[5..][..rows * 5], &vocab);
+                tree.expand(&Guesses::all(values[5..][..rows * 5].to_vec(), 5), &vocab);
             }
             let tree = tree.finish();
             prop_assert_eq!(tree.len(), if total == 1 { 1 } else { total.min(scored + 1) });
@@ -170,10 +175,10 @@ mod tests {
         assert_eq!(top_indices(&[1.0, 3.0, 3.0, f32::NAN, 2.0, 3.0], 3), [1, 2, 5]);
         let vocab = VocabMap::identity(4);
         let mut tree = Box::new(DynamicTree::new(9, TreeShape { total: 4, depth: 1, top_k: 2 }));
-        tree.expand(&[-2.0, -1.0, -1.0, -2.0], &vocab);
+        tree.expand(&Guesses::all(vec![-2.0, -1.0, -1.0, -2.0], 4), &vocab);
         assert_eq!(tree.frontier().iter().map(|feed| feed.token).collect::<Vec<_>>(), [1, 2]);
         // A certain child scores as its parent does; the parent must stay.
-        tree.expand(&[0.0, -9.0, -9.0, -9.0, 0.0, -9.0, -9.0, -9.0], &vocab);
+        tree.expand(&Guesses::all(vec![0.0, -9.0, -9.0, -9.0, 0.0, -9.0, -9.0, -9.0], 4), &vocab);
         let tree = tree.finish();
         assert_eq!(tree.tokens, [9, 1, 2, 0]);
         assert_eq!(tree.parents, [0, 0, 0, 1]);

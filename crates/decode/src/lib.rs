@@ -8,6 +8,7 @@ pub mod counters;
 mod drafting;
 pub mod dynamic;
 pub mod generate;
+pub mod guesses;
 #[cfg(test)]
 mod image_drafts;
 mod odds;
@@ -27,6 +28,7 @@ pub use costs::{CostCurve, Costs};
 pub use counters::{Counters, Seconds};
 pub use dynamic::DynamicTree;
 pub use generate::{Generation, Request, generate};
+pub use guesses::Guesses;
 pub use point_mass::PointMass;
 pub use ratio::Ratio;
 pub use sampled::SampledTree;

@@ -11,7 +11,7 @@ use sightdraft_draft::VocabMap;
 use crate::builder::{Feed, TreeBuilder, next_sees};
 use crate::dynamic::top_indices;
 use crate::sampling::{argmax, draw};
-use crate::{DraftTree, Sampling, TreeShape};
+use crate::{DraftTree, Guesses, Sampling, TreeShape};
 
 /// Builds the tree from rows of log-probabilities, drawing children without replacement.
 #[derive(Debug)]
@@ -103,16 +103,18 @@ impl TreeBuilder for SampledTree {
         &self.sees
     }
 
-    fn expand(&mut self, log_probs: &[f32], vocab: &VocabMap) {
+    fn wanted(&self) -> Option<usize> {
+        None
+    }
+
+    fn expand(&mut self, guesses: &Guesses, vocab: &VocabMap) {
         if self.levels_left == 0 {
             return;
         }
         let expanding = std::mem::take(&mut self.expanding);
         let mut level = Vec::new();
-        for (row, ((node, count), row_log_probs)) in
-            expanding.into_iter().zip(log_probs.chunks(vocab.len())).enumerate()
-        {
-            let children = self.add_children(node, count, row_log_probs, vocab);
+        for (row, ((node, count), guesses)) in expanding.into_iter().zip(guesses.rows()).enumerate() {
+            let children = self.add_children(node, count, guesses.log_probs, vocab);
             level.extend(children.into_iter().map(|child| (row, child)));
         }
         self.levels_left -= 1;
@@ -141,11 +143,11 @@ mod tests {
         let sampling = Sampling { temperature: 1.0, top_p: 1.0, top_k: 0, seed: 0 };
         let mut tree = Box::new(SampledTree::new(4, shape, sampling, ChaCha8Rng::seed_from_u64(1)));
         let row = [0.5f32, 0.2, 0.15, 0.1, 0.05].map(f32::ln);
-        tree.expand(&row, &vocab);
+        tree.expand(&Guesses::all(row.to_vec(), 5), &vocab);
         while !tree.frontier().is_empty() {
             let rows = row.repeat(tree.frontier().len());
             assert_eq!(tree.sees().len(), tree.frontier().len());
-            tree.expand(&rows, &vocab);
+            tree.expand(&Guesses::all(rows, 5), &vocab);
         }
         let tree = tree.finish();
         assert_eq!(tree.len(), 9);

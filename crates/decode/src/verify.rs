@@ -85,12 +85,7 @@ impl Uniforms for ChaCha8Rng {
     }
 }
 
-/// One row of logits on the host. Rows are read one by one: only those on the accepted path are needed.
-pub(crate) fn logits_row(logits: &Tensor<2>, row: usize) -> Vec<f32> {
-    to_host(logits.clone().narrow(0, row, 1))
-}
-
-/// All values, in f32.
+/// All values, in f32, in one read.
 pub(crate) fn to_host<const D: usize>(values: Tensor<D>) -> Vec<f32> {
     values.cast(DType::F32).into_data().try_into_vec().expect("values that were just cast to f32")
 }

@@ -3,7 +3,7 @@
 use burn::prelude::*;
 
 use crate::sampling::draw;
-use crate::verify::{Uniforms, logits_row};
+use crate::verify::{Uniforms, to_host};
 use crate::{DraftTree, Sampling, Verdict, Verifier};
 
 /// How the children of one node are tried: all that tells the sampling rules apart.
@@ -50,7 +50,10 @@ impl<R: Rule, U: Uniforms> Walk<R, U> {
 
 impl<R: Rule, U: Uniforms> Verifier for Walk<R, U> {
     fn verify(&mut self, tree: &DraftTree, logits: Tensor<2>) -> Verdict {
-        let (path, residual) = self.accept(tree, |node| logits_row(&logits, node));
+        let width = logits.dims()[1];
+        // All rows at once, though only those on the accepted path are needed: a GPU is waited for once.
+        let rows = to_host(logits);
+        let (path, residual) = self.accept(tree, |node| rows[node * width..][..width].to_vec());
         let bonus = draw(&residual, self.uniforms.draw()) as u32;
         Verdict { path, bonus }
     }

@@ -1,6 +1,6 @@
 //! The dynamic tree against the published implementation's recordings.
 
-use sightdraft_decode::{DraftTree, DynamicTree, TreeBuilder, TreeShape};
+use sightdraft_decode::{DraftTree, DynamicTree, Guesses, TreeBuilder, TreeShape};
 use sightdraft_draft::VocabMap;
 use sightdraft_fixtures::{Fixture, files};
 
@@ -46,7 +46,7 @@ fn build(fixture: &Fixture, case: &str) -> DraftTree {
             check_level(fixture, &step, &tree);
         }
         let rows: Vec<f32> = fixture.f32(&format!("{step}.logits")).chunks(width).flat_map(log_softmax).collect();
-        tree.expand(&rows, &vocab);
+        tree.expand(&Guesses::all(rows, width), &vocab);
     }
     assert!(tree.frontier().is_empty());
     tree.finish()

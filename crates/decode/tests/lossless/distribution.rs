@@ -4,7 +4,7 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use sightdraft_decode::sampling::draw;
 use sightdraft_decode::{
-    DraftTree, DynamicTree, PointMass, Ratio, SampledTree, Sampling, TreeBuilder, TreeShape, Walk,
+    DraftTree, DynamicTree, Guesses, PointMass, Ratio, SampledTree, Sampling, TreeBuilder, TreeShape, Walk,
 };
 use sightdraft_draft::VocabMap;
 
@@ -26,10 +26,10 @@ const DRAFT: [f32; 4] = [0.1, 0.5, 0.15, 0.25];
 fn grow(mut tree: Box<dyn TreeBuilder>) -> DraftTree {
     let vocab = VocabMap::identity(4);
     let row = DRAFT.map(f32::ln);
-    tree.expand(&row, &vocab);
+    tree.expand(&Guesses::all(row.to_vec(), 4), &vocab);
     while !tree.frontier().is_empty() {
         let rows = row.repeat(tree.frontier().len());
-        tree.expand(&rows, &vocab);
+        tree.expand(&Guesses::all(rows, 4), &vocab);
     }
     tree.finish()
 }
