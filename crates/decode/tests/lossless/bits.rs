@@ -2,10 +2,10 @@
 //! the very numbers of plain decoding, not only the same tokens.
 
 use burn::prelude::*;
-use sightdraft_decode::{DraftTree, generate};
+use sightdraft_decode::generate;
 use sightdraft_target::{KvCache, Llama, Mask};
 
-use crate::tiny::{prompt, random_draft, request, target};
+use crate::tiny::{bushy_tree, prompt, random_draft, request, target};
 
 /// The logits' bits of rows `ids` behind the cache, one list per row.
 fn pass(llama: &Llama, ids: &[u32], positions: Vec<usize>, mask: &Mask, cache: &mut KvCache) -> Vec<Vec<u32>> {
@@ -30,11 +30,7 @@ fn prefilled(llama: &Llama, seed: u64) -> (KvCache, Vec<u32>, Vec<Vec<u32>>) {
 #[test]
 fn a_tree_gives_the_logits_of_plain_decoding() {
     let llama = target().for_inference();
-    let mut tree = DraftTree::root(7);
-    for (parent, token) in [(0, 3), (0, 9), (2, 1), (1, 8), (3, 30), (3, 2), (5, 17), (0, 39), (6, 4), (7, 11), (7, 12)]
-    {
-        tree.push(parent, token, -0.1);
-    }
+    let tree = bushy_tree();
     for seed in 0..5 {
         let (cache, ids, _) = prefilled(&llama, seed);
         let positions = tree.depths.iter().map(|depth| ids.len() + depth).collect();

@@ -1,12 +1,10 @@
 //! Temperature 0, stop rules and streaming.
 
-use sightdraft_decode::{
-    Acceptance, CostCurve, Costs, Generation, Request, Sampling, Stop, TreeChoice, TreeShape, Tuner, generate,
-};
+use sightdraft_decode::{Acceptance, Costs, Generation, Request, Sampling, Stop, TreeChoice, TreeShape, generate};
 use sightdraft_draft::{Draft, Method};
 use sightdraft_target::Llama;
 
-use crate::tiny::{Oracle, prompt, random_draft, random_of, request, target};
+use crate::tiny::{Oracle, prompt, random_draft, random_of, request, target, tuner};
 
 /// Generates, checking that streaming hands out every token once and in order.
 fn run(target: &Llama, draft: Option<&dyn Draft>, request: &Request) -> Generation {
@@ -85,9 +83,7 @@ fn trees_that_follow_the_cost_change_no_token() {
     let oracle = Oracle::new(&target, &oracle_prompt);
     // Costs that make guessing pay always, sometimes, and never.
     for (more, step) in [(0.001, 0.01), (0.1, 0.3), (1.0, 3.0)] {
-        let curve = |first: f64, more: f64| CostCurve::new(vec![(1, first), (64, first + 63.0 * more)]);
-        let tuner = || Tuner::new(Costs { target: curve(1.0, more), draft: curve(step, 0.0) });
-        let (random_tuner, oracle_tuner) = (tuner(), tuner());
+        let (random_tuner, oracle_tuner) = (tuner(more, step), tuner(more, step));
         for seed in 0..12 {
             let mut own = request(prompt(&target, seed, seed % 2 == 0), 40);
             let plain = run(&target, None, &own);

@@ -6,3 +6,5 @@ mod distribution;
 mod greedy;
 mod images;
 mod tiny;
+#[cfg(feature = "wgpu")]
+mod wgpu;

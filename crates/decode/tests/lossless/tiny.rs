@@ -3,7 +3,7 @@
 use burn::prelude::*;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
-use sightdraft_decode::{Acceptance, Request, Sampling, TreeShape};
+use sightdraft_decode::{Acceptance, CostCurve, Costs, DraftTree, Request, Sampling, TreeShape, Tuner};
 use sightdraft_draft::{
     Draft, DraftConfig, DraftModel, DraftPass, DraftState, Eagle3, FeatureRows, Method, UnrollRows, VocabMap,
 };
@@ -37,14 +37,14 @@ pub fn random_draft(target: &Llama) -> Eagle3 {
         DraftConfig::for_target(Method::Eagle3, &config(), vocab.len()).unwrap(),
         vocab,
         target,
-        &Device::flex(),
+        &target.embed_tokens.weight.device(),
     )
 }
 
 /// A random draft that speaks through the target's head.
 pub fn random_of(method: Method, target: &Llama) -> DraftModel {
     let config = DraftConfig::for_target(method, &config(), 40).unwrap();
-    DraftModel::init(config, VocabMap::identity(40), target, &Device::flex())
+    DraftModel::init(config, VocabMap::identity(40), target, &target.embed_tokens.weight.device())
 }
 
 /// Random ids; with `image`, rows 1..4 are an image of random embeddings.
@@ -52,8 +52,8 @@ pub fn prompt(target: &Llama, seed: u64, image: bool) -> PromptRows {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     let n = random.random_range(5..12);
     let ids: Vec<u32> = (0..n).map(|_| random.random_range(0..40)).collect();
-    let device = Device::flex();
     let mut embeds = target.embed_ids(&ids);
+    let device = embeds.device();
     if image {
         let pixels: Vec<f32> = (0..3 * 16).map(|_| random.random::<f32>() * 0.1 - 0.05).collect();
         embeds =
@@ -72,6 +72,22 @@ pub fn request(prompt: PromptRows, max_new_tokens: usize) -> Request {
         acceptance: Acceptance::PointMass,
         blind_draft: false,
     }
+}
+
+/// A tree of eleven guesses, three levels deep; its leaves are the last four nodes.
+pub fn bushy_tree() -> DraftTree {
+    let mut tree = DraftTree::root(7);
+    for (parent, token) in [(0, 3), (0, 9), (2, 1), (1, 8), (3, 30), (3, 2), (5, 17), (0, 39), (6, 4), (7, 11), (7, 12)]
+    {
+        tree.push(parent, token, -0.1);
+    }
+    tree
+}
+
+/// A chooser of trees for a target whose pass costs 1 and `more` per further row, and a draft whose steps cost `step`.
+pub fn tuner(more: f64, step: f64) -> Tuner {
+    let curve = |first: f64, more: f64| CostCurve::new(vec![(1, first), (64, first + 63.0 * more)]);
+    Tuner::new(Costs { target: curve(1.0, more), draft: curve(step, 0.0) })
 }
 
 /// The target as its own draft. It needs the first row of the prompt, which drafts are never given.
