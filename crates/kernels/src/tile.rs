@@ -17,6 +17,9 @@ pub(crate) const MOST_COLUMNS: usize = 32;
 /// Inputs taken at a time, so that the piece of the tile (32 KiB at most) is still in the first cache for the next group.
 const CHUNK: usize = 256;
 
+/// Bytes that a prefetch brings.
+const LINE: usize = 64;
+
 /// Rows that go together, given the number of vector registers.
 pub(crate) fn group_limit(registers: usize) -> usize {
     if registers >= 32 { MOST_ROWS } else { 6 }
@@ -54,8 +57,8 @@ impl Tile<'_> {
         let groups = self.rows.groups();
         // While one piece is at work, each group asks for its share of the next one.
         let stride = (per_input * 4).div_ceil(groups);
-        for from in (0..self.inputs).step_by(CHUNK) {
-            let to = (from + CHUNK).min(self.inputs);
+        for from in (0..self.inputs).step_by(CHUNK / V) {
+            let to = (from + CHUNK / V).min(self.inputs);
             let piece = &self.words[from * per_input..to * per_input];
             let next = piece.as_ptr().wrapping_add(piece.len()).cast::<u8>();
             for g in 0..groups {
@@ -114,12 +117,16 @@ impl Ahead {
     }
 
     #[inline(always)]
-    fn step(&mut self) {
+    fn step<const V: usize>(&mut self) {
         #[cfg(target_arch = "x86_64")]
         {
             use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
             // SAFETY: a prefetch is a hint; it faults at no address. Every x86-64 has it.
             unsafe { _mm_prefetch::<_MM_HINT_T0>(self.address.cast()) };
+            if V == 2 {
+                // SAFETY: as above.
+                unsafe { _mm_prefetch::<_MM_HINT_T0>(self.address.wrapping_add(LINE).cast()) };
+            }
         }
         self.address = self.address.wrapping_add(self.stride);
     }
@@ -140,7 +147,7 @@ fn group<S: Simd, const V: usize, const G: usize>(
     let sums: &mut [[S::f32s; 2]; G] = sums.try_into().expect("two vectors of sums for each row");
     let mut local = *sums;
     for (x, words) in x.iter().zip(weights) {
-        ahead.step();
+        ahead.step::<V>();
         let [low, high] = unpack(simd, *words);
         for (sum, x) in local.iter_mut().zip(x) {
             let x = simd.splat_f32s(*x);
