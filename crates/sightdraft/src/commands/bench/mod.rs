@@ -24,7 +24,7 @@ pub struct Arguments {
     draft: Option<String>,
     #[command(flatten)]
     device: DeviceArguments,
-    /// Times that everything is measured; the fastest counts.
+    /// Times that everything is measured; the fastest counts, of plain decoding the median.
     #[arg(long, default_value_t = 7, value_parser = at_least_one)]
     turns: usize,
     /// Print one JSON object.
@@ -71,20 +71,16 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     };
     let draft = draft.as_ref().map(|draft| draft as &dyn Draft);
     let found = measure::measure(target.model.as_ref(), draft, arguments.turns)?;
-    let limit = found.read_bytes_per_second.map(|rate| rate / found.weight_bytes as f64);
     let bench = Bench {
         target: arguments.target.clone(),
         device: taken,
         weights_mb: found.weight_bytes as f64 / 1e6,
         cost_ratio: ratios(&found.pass),
         layer_cost_ratio: found.layers.iter().map(|(name, seconds)| (name.to_string(), ratios(seconds))).collect(),
-        plain: Plain {
-            tokens_per_second: found.tokens_per_second,
-            memory_limit_fraction: limit.map(|limit| found.tokens_per_second / limit),
-        },
+        plain: Plain { tokens_per_second: found.plain, memory_limit_fraction: found.memory.map(|(_, share)| share) },
         draft_step_ratio: found.draft_step.map(|step| step / found.pass[&1]),
-        outside_matmul_share: (1.0 - found.products / found.pass[&1]).max(0.0),
-        read_gb_per_s: found.read_bytes_per_second.map(|rate| rate / 1e9),
+        outside_matmul_share: (1.0 - found.products() / found.pass[&1]).max(0.0),
+        read_gb_per_s: found.memory.map(|(read, _)| read / 1e9),
     };
     if arguments.json { print_json(&bench) } else { say(&table(&bench, found.pass[&1])) }
 }
