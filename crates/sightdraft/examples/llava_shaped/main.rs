@@ -45,16 +45,16 @@ struct Arguments {
     #[arg(long, default_value_t = 9)]
     feature_layer: i64,
     /// Optimizer steps.
-    #[arg(long, default_value_t = 500)]
+    #[arg(long, default_value_t = 250)]
     steps: u64,
     /// Conversations in a step.
-    #[arg(long, default_value_t = 8)]
+    #[arg(long, default_value_t = 4)]
     batch: u64,
     /// Highest learning rate.
     #[arg(long, default_value_t = 1e-3)]
     learning_rate: f64,
     /// Answers are cut after so many tokens.
-    #[arg(long, default_value_t = 160)]
+    #[arg(long, default_value_t = 128)]
     answer_tokens: usize,
     /// Fixes the fresh projector.
     #[arg(long, default_value_t = 1)]
@@ -63,7 +63,7 @@ struct Arguments {
     #[arg(long, default_value_t = 50)]
     every: u64,
     /// Held-out conversations of each loss.
-    #[arg(long, default_value_t = 48)]
+    #[arg(long, default_value_t = 24)]
     held_out: usize,
 }
 
@@ -90,11 +90,10 @@ fn run(arguments: &Arguments) -> Result<Llava> {
     device.seed(arguments.seed);
     let fresh = parts::join(arguments, vision, image_token, &shown(&lessons, &reader)?, &device)?;
     println!(
-        "{} conversations, {} rows an image, {} of {} parameters are trained",
+        "{} conversations, {} rows an image, {} parameters are trained",
         lessons.len(),
         fresh.vision.rows_per_image(),
-        fresh.vision.projector.num_params(),
-        fresh.num_params()
+        fresh.vision.projector.num_params()
     );
     let plan = train::Plan {
         steps: arguments.steps,
