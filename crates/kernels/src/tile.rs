@@ -14,7 +14,8 @@ use crate::rows::PackedRows;
 pub(crate) const MOST_ROWS: usize = 12;
 /// The widest tile: two vectors of 16.
 pub(crate) const MOST_COLUMNS: usize = 32;
-/// Inputs taken at a time, so that the piece of the tile (32 KiB at most) is still in the first cache for the next group.
+/// Inputs taken at a time, half as many where each has two vectors of words: the piece of the tile (16 KiB at most) is still in
+/// the first cache for the next group, and the next piece is asked for early enough.
 const CHUNK: usize = 256;
 
 /// Bytes that a prefetch brings.

@@ -129,12 +129,12 @@ fn resident(c: &LlamaConfig, bytes: u64) -> u64 {
 }
 
 /// Bytes per row of a batch: what a step leaves on the tape, for every unrolled step; the taps and the target's own working set
-/// once, and four rows of D besides the steps' (the target's probabilities before they are lined up, and gradients on their
-/// way back).
+/// once, and two rows of D besides the steps' (the target's probabilities before they are lined up, and a gradient on its way
+/// back).
 fn tape_per_row(config: &TrainConfig, target: &LlamaConfig, draft: &DraftConfig, longest: u64) -> u64 {
     let once = (draft.taps.len() as u64 + 4) * target.hidden_size as u64
         + 2 * target.intermediate_size as u64
-        + 4 * draft.draft_vocab_size as u64;
+        + 2 * draft.draft_vocab_size as u64;
     let vocabulary = config.objective.objective().vocabulary_rows();
     config.unroll as u64 * tape_per_step(draft, longest, vocabulary) + 4 * once
 }
@@ -147,12 +147,12 @@ fn tape_of_paths(config: &TrainConfig, draft: &DraftConfig, longest: u64) -> u64
     (0..levels).map(|level| paths * tape_per_step(draft, longest + level * paths, 3)).sum()
 }
 
-/// Bytes on the tape per row and step: about two dozen rows of H, four of I, `vocabulary` of D, and three of attention weights
+/// Bytes on the tape per row and step: about two dozen rows of H, three of I, `vocabulary` of D, and two of attention weights
 /// over `keys` in every head.
 fn tape_per_step(draft: &DraftConfig, keys: u64, vocabulary: u64) -> u64 {
     let layer = &draft.layer;
     let (h, i) = (layer.hidden_size as u64, layer.intermediate_size as u64);
-    4 * (24 * h + 4 * i + vocabulary * draft.draft_vocab_size as u64 + 3 * layer.num_attention_heads as u64 * keys)
+    4 * (22 * h + 3 * i + vocabulary * draft.draft_vocab_size as u64 + 2 * layer.num_attention_heads as u64 * keys)
 }
 
 impl fmt::Display for Plan {
@@ -210,8 +210,8 @@ mod tests {
             plan(&config, &target, &draft, &[text(length)], 4).memory
         };
         let soft_ce = || ObjectiveConfig::SoftCe(SoftCe::default());
-        // 1024 rows of 9 heads over 1024 keys, three times per step, 5 steps.
-        assert_eq!(memory(soft_ce(), 1024) - memory(soft_ce(), 512), 1024 * 9 * 512 * 3 * 5 * 4);
+        // 1024 rows of 9 heads over 1024 keys, twice per step, 5 steps.
+        assert_eq!(memory(soft_ce(), 1024) - memory(soft_ce(), 512), 1024 * 9 * 512 * 2 * 5 * 4);
         let ratio = |samples| ObjectiveConfig::Vsd(Vsd::Em(Em { oracle: Oracle::Ratio, samples, ..Em::default() }));
         assert!(memory(ratio(8), 512) > memory(soft_ce(), 512));
         assert!(memory(ratio(64), 512) > memory(ratio(8), 512) + (1 << 30));
