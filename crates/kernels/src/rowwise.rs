@@ -102,7 +102,7 @@ pub fn argmax(values: &[f32], width: usize) -> Vec<usize> {
 }
 
 /// `work(first, block)` for blocks of whole rows, `first` being the place of the block's first value.
-fn in_blocks(values: &mut [f32], width: usize, work: &(dyn Fn(usize, &mut [f32]) + Sync)) {
+pub(crate) fn in_blocks(values: &mut [f32], width: usize, work: &(dyn Fn(usize, &mut [f32]) + Sync)) {
     if values.len() <= SMALL {
         return work(0, values);
     }
@@ -243,20 +243,26 @@ impl WithSimd for GateGrad<'_> {
     }
 }
 
-/// `1 / (1 + exp(-x))`, from the exponential of `-|x|`, which never overflows.
+/// `exp(-|x|)`, which never overflows.
+#[inline(always)]
+fn small_exp<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
+    // Not by `abs_f32s`, which is compiled without the vector instructions.
+    exp(simd, simd.min_f32s(x, simd.neg_f32s(x)))
+}
+
+/// `1 / (1 + exp(-x))`.
 #[inline(always)]
 fn sigmoid<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
-    let small = exp(simd, simd.neg_f32s(simd.abs_f32s(x)));
+    let small = small_exp(simd, x);
     let one = simd.splat_f32s(1.0);
     let positive = simd.greater_than_or_equal_f32s(x, simd.splat_f32s(0.0));
     simd.div_f32s(simd.select_f32s(positive, one, small), simd.add_f32s(one, small))
 }
 
-/// `x / (1 + exp(-x))`, from the exponential of `-|x|`, which never overflows.
+/// `x / (1 + exp(-x))`.
 #[inline(always)]
 fn silu<S: Simd>(simd: S, x: S::f32s) -> S::f32s {
-    // Not by `abs_f32s`, which is compiled without the vector instructions.
-    let small = exp(simd, simd.min_f32s(x, simd.neg_f32s(x)));
+    let small = small_exp(simd, x);
     let one = simd.splat_f32s(1.0);
     let positive = simd.greater_than_or_equal_f32s(x, simd.splat_f32s(0.0));
     let above = simd.select_f32s(positive, x, simd.mul_f32s(x, small));

@@ -11,8 +11,7 @@ use pulp::{Simd, WithSimd};
 use crate::exp::exp;
 use crate::isa::Isa;
 use crate::operation::{of_one, slice};
-use crate::pool;
-use crate::rowwise::{LogSumExp, dot};
+use crate::rowwise::{LogSumExp, dot, in_blocks};
 use crate::tensor::{Flags, contiguous, like};
 
 /// What a blocked score becomes where Burn makes the softmax: so low that its weight is exactly 0, yet finite, so that a row with
@@ -27,42 +26,34 @@ const BLOCKED: f32 = -1e30;
 /// - blocked: `[batch or 1, 1, rows, keys]`
 pub fn masked_softmax(scores: Tensor<4>, blocked: Option<Tensor<4, Bool>>) -> Tensor<4> {
     let [batch, _, _, keys] = scores.dims();
-    let flags = blocked.as_ref().map(|blocked| (Flags::of(blocked.clone()), blocked.dims()));
     let forward = |scores: &FlexTensor| {
+        // Brought to the host here, where the scores are known to be there: on a GPU that would be waited for.
+        let flags = blocked.as_ref().map(|blocked| (Flags::of(blocked.clone()), blocked.dims()));
         let mut out = slice(scores).to_vec();
         let per_sequence = out.len() / (batch * keys).max(1);
-        let rows = out.chunks_exact_mut(keys.max(1)).enumerate();
         let isa = Isa::detect();
-        in_runs(rows, keys, |(row, scores)| {
-            let blocked = flags.as_ref().map(|(flags, [sequences, _, rows, _])| {
-                let sequence = if *sequences == 1 { 0 } else { row / per_sequence };
-                &flags.as_slice()[(sequence * rows + row % rows) * keys..][..keys]
-            });
-            isa.dispatch(Softmax { scores, blocked });
+        in_blocks(&mut out, keys.max(1), &|first, block| {
+            for (row, scores) in (first / keys.max(1)..).zip(block.chunks_exact_mut(keys.max(1))) {
+                let blocked = flags.as_ref().map(|(flags, [sequences, _, rows, _])| {
+                    let sequence = if *sequences == 1 { 0 } else { row / per_sequence };
+                    &flags.as_slice()[(sequence * rows + row % rows) * keys..][..keys]
+                });
+                isa.dispatch(Softmax { scores, blocked });
+            }
         });
         like(scores, out)
     };
     of_one(&scores, forward, MaskedSoftmax, |_, weights| weights.clone())
-        .unwrap_or_else(|| by_operations(scores, blocked))
+        .unwrap_or_else(|| by_operations(scores, blocked.clone()))
 }
 
 fn by_operations(scores: Tensor<4>, blocked: Option<Tensor<4, Bool>>) -> Tensor<4> {
     let Some(blocked) = blocked else { return activation::softmax(scores, 3) };
-    let blocked = blocked.clone().repeat_dim(2, scores.dims()[2] / blocked.dims()[2]);
+    let group = scores.dims()[2] / blocked.dims()[2];
+    let blocked = blocked.repeat_dim(2, group);
     let dtype = scores.dtype();
     let awake = blocked.clone().all_dim(3).bool_not().float().cast(dtype);
     activation::softmax(scores + blocked.float().cast(dtype) * BLOCKED, 3) * awake
-}
-
-/// Calls `work` with each of `rows`, several of `width` values to a task.
-fn in_runs<T: Send>(rows: impl Iterator<Item = T>, width: usize, work: impl Fn(T) + Sync) {
-    let run = ((1 << 13) / width.max(1)).max(1);
-    let mut rows: Vec<T> = rows.collect();
-    let mut runs = Vec::with_capacity(rows.len() / run + 1);
-    while !rows.is_empty() {
-        runs.push(rows.split_off(rows.len().saturating_sub(run)));
-    }
-    pool::share_out(runs.into_iter(), |run| run.into_iter().for_each(&work));
 }
 
 /// `dx = p (dp - sum_j p_j dp_j)`.
@@ -79,8 +70,11 @@ impl Backward<Flex, 1> for MaskedSoftmax {
             let shape = weights.layout().shape();
             let keys = shape[3].max(1);
             let isa = Isa::detect();
-            in_runs(out.chunks_exact_mut(keys).zip(slice(&weights).chunks_exact(keys)), keys, |(grad, weights)| {
-                isa.dispatch(SoftmaxGrad { weights, grad });
+            in_blocks(&mut out, keys, &|first, block| {
+                let weights = slice(&weights)[first..].chunks_exact(keys);
+                for (grad, weights) in block.chunks_exact_mut(keys).zip(weights) {
+                    isa.dispatch(SoftmaxGrad { weights, grad });
+                }
             });
             like(&weights, out)
         });

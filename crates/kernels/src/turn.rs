@@ -18,12 +18,8 @@ use crate::tensor::{Values, contiguous, like};
 /// - x: `[batch, heads, rows, dim]`
 /// - cos, sin: `[batch or 1, 1, rows, dim]`
 pub fn turn(x: Tensor<4>, angles: &(Tensor<4>, Tensor<4>)) -> Tensor<4> {
-    let [cos, sin] = [&angles.0, &angles.1].map(|angles| Values::of(angles.clone()).as_slice().to_vec());
-    let turn = Turn { sequences: angles.0.dims()[0], cos, sin };
-    let forward = |x: &FlexTensor| turn.by(x, &turn.sin);
-    let backward =
-        Turn { sequences: turn.sequences, cos: turn.cos.clone(), sin: turn.sin.iter().map(|x| -x).collect() };
-    of_one(&x, forward, backward, |_, _| ()).unwrap_or_else(|| by_operations(x, angles))
+    let turn = |back| Turn { angles: angles.clone(), back };
+    of_one(&x, |x| turn(false).by(x), turn(true), |_, _| ()).unwrap_or_else(|| by_operations(x, angles))
 }
 
 fn by_operations(x: Tensor<4>, angles: &(Tensor<4>, Tensor<4>)) -> Tensor<4> {
@@ -33,21 +29,25 @@ fn by_operations(x: Tensor<4>, angles: &(Tensor<4>, Tensor<4>)) -> Tensor<4> {
     x * angles.0.clone().cast(dtype) + turned * angles.1.clone().cast(dtype)
 }
 
-/// A rotation by some angles; its gradient is turned back by as much.
+/// A rotation by some angles, or back by as much, which is its gradient.
 #[derive(Debug)]
 struct Turn {
-    sequences: usize,
-    cos: Vec<f32>,
-    sin: Vec<f32>,
+    angles: (Tensor<4>, Tensor<4>),
+    back: bool,
 }
 
 impl Turn {
-    fn by(&self, x: &FlexTensor, sin: &[f32]) -> FlexTensor {
-        let shape = x.layout().shape();
-        let (dim, angles) = (shape[3], self.cos.len() / self.sequences);
+    /// The angles are brought to the host here, where `x` is known to be there: on a GPU that would be waited for.
+    fn by(&self, x: &FlexTensor) -> FlexTensor {
+        let [sequences, _, rows, dim] = self.angles.0.dims();
+        let [cos, sin] = [&self.angles.0, &self.angles.1].map(|angles| Values::of(angles.clone()));
+        let mut sin = sin.as_slice().to_vec();
+        if self.back {
+            sin.iter_mut().for_each(|sin| *sin = -*sin);
+        }
         let mut out = slice(x).to_vec();
-        let sequence = out.len() / self.sequences;
-        let of_sequence = self.cos.chunks_exact(angles).zip(sin.chunks_exact(angles));
+        let (sequence, angles) = (out.len() / sequences, rows * dim);
+        let of_sequence = cos.as_slice().chunks_exact(angles).zip(sin.chunks_exact(angles));
         for (x, (cos, sin)) in out.chunks_exact_mut(sequence).zip(of_sequence) {
             rotate(x, 1, dim, cos, sin);
         }
@@ -59,7 +59,7 @@ impl Backward<Flex, 1> for Turn {
     type State = ();
 
     fn backward(self, ops: Ops<Self::State, 1>, grads: &mut Gradients, _: &mut Checkpointer) {
-        unary::<Flex, _>(ops.parents, ops.node, grads, |grad| self.by(&contiguous(grad), &self.sin));
+        unary::<Flex, _>(ops.parents, ops.node, grads, |grad| self.by(&contiguous(grad)));
     }
 }
 
