@@ -6,14 +6,12 @@ use burn::backend::autodiff::checkpoint::base::Checkpointer;
 use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, binary};
 use burn::backend::flex::FlexTensor;
-
 use burn::tensor::Tensor;
 use burn::tensor::activation::silu;
 
 use crate::isa::Isa;
 use crate::operation::{of_two, slice};
-use crate::pool;
-use crate::rowwise::{GateGrad, RmsNormGrad, rms_norm, swiglu};
+use crate::rowwise::{GateGrad, RmsNormGrad, in_blocks, rms_norm, swiglu};
 use crate::tensor::{contiguous, like};
 
 /// RMS norm along the last axis (Zhang and Sennrich 2019), differentiable in both: [`rms_norm`] on `f32` tensors of the `flex`
@@ -48,9 +46,6 @@ pub fn gated<const D: usize>(gate: Tensor<D>, up: Tensor<D>) -> Tensor<D> {
     of_two(&gate, &up, fused, Gate).unwrap_or_else(|| silu(gate) * up)
 }
 
-/// Values that one task works through.
-const BLOCK: usize = 1 << 13;
-
 /// With `r = 1 / sqrt(mean(x^2) + epsilon)`: `dx = r (dy gamma - x r^2 mean(dy gamma x))`, `dgamma = sum over rows of dy x r`.
 #[derive(Debug)]
 struct Norm {
@@ -66,9 +61,8 @@ impl Backward<Flex, 2> for Norm {
         let of_x = |grad| {
             let grad = contiguous(grad);
             let mut dx = vec![0.0; slice(&x).len()];
-            let block = BLOCK.next_multiple_of(width);
-            let blocks = slice(&x).chunks(block).zip(slice(&grad).chunks(block));
-            pool::share_out(dx.chunks_mut(block).zip(blocks), |(dx, (x, dy))| {
+            in_blocks(&mut dx, width, &|first, dx| {
+                let [x, dy] = [&x, &grad].map(|tensor| &slice(tensor)[first..][..dx.len()]);
                 isa.dispatch(RmsNormGrad { x, gamma: slice(&gamma), dy, epsilon: self.epsilon, dx });
             });
             like(&x, dx)
@@ -101,8 +95,9 @@ impl Backward<Flex, 2> for Gate {
         let of_gate = |grad| {
             let grad = contiguous(grad);
             let mut out = vec![0.0; slice(&gate).len()];
-            let blocks = slice(&gate).chunks(BLOCK).zip(slice(&up).chunks(BLOCK)).zip(slice(&grad).chunks(BLOCK));
-            pool::share_out(out.chunks_mut(BLOCK).zip(blocks), |(out, ((gate, up), dy))| {
+            // A multiple of every vector's length, as `swiglu`.
+            in_blocks(&mut out, 64, &|first, out| {
+                let [gate, up, dy] = [&gate, &up, &grad].map(|tensor| &slice(tensor)[first..][..out.len()]);
                 isa.dispatch(GateGrad { gate, up, dy, out });
             });
             like(&gate, out)

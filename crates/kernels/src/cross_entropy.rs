@@ -8,12 +8,11 @@ use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
 use pulp::{Simd, WithSimd};
 
-use crate::exp::exp;
 use crate::isa::Isa;
 use crate::log_sum_exp;
 use crate::operation::{of_two, slice};
 use crate::pool;
-use crate::rowwise::{LogSumExp, dot};
+use crate::rowwise::{LogSumExp, ShareLess, dot};
 use crate::tensor::{contiguous, like, of_values};
 
 /// `-sum_j p_ij log q_ij` with `q = softmax(logits)`, where each row of `p` sums to one: `log sum_j exp(x_ij) - sum_j p_ij x_ij`, so
@@ -54,7 +53,8 @@ impl Backward<Flex, 2> for CrossEntropy {
             let mut dx = slice(&p).to_vec();
             let rows = slice(&x).chunks_exact(width).zip(slice(&grad));
             pool::share_out(dx.chunks_exact_mut(width).zip(rows), |(dx, (x, scale))| {
-                isa.dispatch(Slope { x, scale: *scale, dx });
+                let value = isa.dispatch(LogSumExp(x));
+                isa.dispatch(ShareLess { x, value, scale: *scale, out: dx });
             });
             like(&x, dx)
         };
@@ -79,30 +79,6 @@ impl WithSimd for Value<'_> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) -> f32 {
         LogSumExp(self.x).with_simd(simd) - dot(self.x, self.p)
-    }
-}
-
-/// One row of the gradient; `dx` holds `p` before.
-struct Slope<'a> {
-    x: &'a [f32],
-    scale: f32,
-    dx: &'a mut [f32],
-}
-
-impl WithSimd for Slope<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let total = LogSumExp(self.x).with_simd(simd);
-        let (shift, scale) = (simd.splat_f32s(total), simd.splat_f32s(self.scale));
-        let ((xs, x_rest), (dxs, dx_rest)) = (S::as_simd_f32s(self.x), S::as_mut_simd_f32s(self.dx));
-        for (dx, x) in dxs.iter_mut().zip(xs) {
-            *dx = simd.mul_f32s(scale, simd.sub_f32s(exp(simd, simd.sub_f32s(*x, shift)), *dx));
-        }
-        for (dx, x) in dx_rest.iter_mut().zip(x_rest) {
-            *dx = self.scale * ((x - total).exp() - *dx);
-        }
     }
 }
 

@@ -6,9 +6,7 @@ use burn::backend::autodiff::grads::Gradients;
 use burn::backend::autodiff::ops::{Backward, Ops, unary};
 use burn::backend::flex::FlexTensor;
 use burn::tensor::Tensor;
-use pulp::{Simd, WithSimd};
 
-use crate::exp::exp;
 use crate::isa::Isa;
 use crate::operation::{of_one, slice};
 use crate::pool;
@@ -57,35 +55,10 @@ impl Backward<Flex, 1> for LogSumExp {
             let isa = Isa::detect();
             let rows = slice(&x).chunks_exact(width).zip(slice(&values)).zip(slice(&grad));
             pool::share_out(dx.chunks_exact_mut(width).zip(rows), |(out, ((x, value), scale))| {
-                isa.dispatch(Share { x, value: *value, scale: *scale, out });
+                isa.dispatch(rowwise::ShareLess { x, value: *value, scale: *scale, out });
             });
             of_values(dx, [dims[0], width])
         });
-    }
-}
-
-/// One row of the gradient, `scale * exp(x - value)`.
-struct Share<'a> {
-    x: &'a [f32],
-    value: f32,
-    scale: f32,
-    out: &'a mut [f32],
-}
-
-impl WithSimd for Share<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn with_simd<S: Simd>(self, simd: S) {
-        let (shift, scale) = (simd.splat_f32s(self.value), simd.splat_f32s(self.scale));
-        let (vectors, rest) = S::as_simd_f32s(self.x);
-        let (out, out_rest) = S::as_mut_simd_f32s(self.out);
-        for (out, x) in out.iter_mut().zip(vectors) {
-            *out = simd.mul_f32s(scale, exp(simd, simd.sub_f32s(*x, shift)));
-        }
-        for (out, x) in out_rest.iter_mut().zip(rest) {
-            *out = self.scale * (x - self.value).exp();
-        }
     }
 }
 

@@ -171,6 +171,30 @@ impl WithSimd for SwiGlu<'_> {
     }
 }
 
+/// `out = scale * (exp(x - value) - out)`: with `log sum exp x` as `value`, how that, less the sum of `out x`, grows with a row `x`.
+pub(crate) struct ShareLess<'a> {
+    pub(crate) x: &'a [f32],
+    pub(crate) value: f32,
+    pub(crate) scale: f32,
+    pub(crate) out: &'a mut [f32],
+}
+
+impl WithSimd for ShareLess<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let (shift, scale) = (simd.splat_f32s(self.value), simd.splat_f32s(self.scale));
+        let ((xs, x_rest), (outs, out_rest)) = (S::as_simd_f32s(self.x), S::as_mut_simd_f32s(self.out));
+        for (out, x) in outs.iter_mut().zip(xs) {
+            *out = simd.mul_f32s(scale, simd.sub_f32s(exp(simd, simd.sub_f32s(*x, shift)), *out));
+        }
+        for (out, x) in out_rest.iter_mut().zip(x_rest) {
+            *out = self.scale * ((x - self.value).exp() - *out);
+        }
+    }
+}
+
 /// The gradient of [`RmsNorm`]'s rows, see `between.rs`.
 pub(crate) struct RmsNormGrad<'a> {
     pub(crate) x: &'a [f32],
