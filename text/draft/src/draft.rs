@@ -8,7 +8,7 @@ use burn::module::{ModuleMapper, Param};
 use burn::prelude::*;
 use burn::tensor::DType;
 use sightdraft_core::{Checkpoint, Result};
-use sightdraft_target::{KvCache, Llama, Mask};
+use sightdraft_target::{KvCache, Llama, Mask, on_plain_cpu};
 
 use crate::published::{self, Published};
 use crate::{DraftConfig, Eagle1, Eagle3, Griffin, Method, UnrollRows, ViSpec, VocabMap};
@@ -226,8 +226,7 @@ struct Halve;
 
 impl ModuleMapper for Halve {
     fn map_float<const D: usize>(&mut self, param: Param<Tensor<D>>) -> Param<Tensor<D>> {
-        let device = param.val().device();
-        match D == 2 && device == Device::flex() && !device.is_autodiff() {
+        match D == 2 && on_plain_cpu(&param.val().device()) {
             true => Param::initialized(param.id, param.val().cast(DType::BF16)),
             false => param,
         }

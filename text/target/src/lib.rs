@@ -23,7 +23,7 @@ mod tiny;
 pub use cache::KvCache;
 pub use config::{LlamaConfig, RopeConfig};
 pub use head::Head;
-pub use linear::Projection;
+pub use linear::{Projection, on_plain_cpu};
 pub use llama::{Llama, Pass};
 pub use llava::{Llava, LlavaConfig};
 pub use mask::Mask;

@@ -204,7 +204,7 @@ fn train<const D: usize>(layer: &Linear, x: Tensor<D>) -> Tensor<D> {
 }
 
 /// Whether `device` is the processor, without gradients: where the kernels for inference run.
-pub(crate) fn on_plain_cpu(device: &Device) -> bool {
+pub fn on_plain_cpu(device: &Device) -> bool {
     // Two devices are equal whether or not one records gradients.
     !device.is_autodiff() && *device == Device::flex()
 }
