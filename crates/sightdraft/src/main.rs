@@ -17,6 +17,10 @@ use clap::Parser;
 
 use arguments::{Arguments, Command};
 
+/// Large tensors come and go all the time: see Cargo.toml.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Bad input and bad requests end with this.
 const FAILURE: u8 = 2;
 

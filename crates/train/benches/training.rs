@@ -15,6 +15,10 @@ use sightdraft_train::peak::peak_memory;
 use sightdraft_train::plan::gib;
 use sightdraft_train::{Example, ObjectiveConfig, Setup, Size, TrainConfig, Trainer, plan};
 
+/// As the program trains.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 const ROWS: usize = 230;
 const SEQUENCES: usize = 4;
 const TARGETS: [&str; 2] = ["builtin", "smollm2"];

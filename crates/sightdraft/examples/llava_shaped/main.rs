@@ -23,6 +23,10 @@ use sightdraft_target::Llava;
 
 use lessons::{Lesson, Reader};
 
+/// As in the program itself: gradients come and go all the time.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Joins a vision transformer and a LLaMA by a projector that learns to explain charts.
 #[derive(Parser)]
 struct Arguments {
