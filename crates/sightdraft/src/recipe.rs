@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sightdraft_core::files::read_text;
+use sightdraft_core::files::{read_text, stamp};
 use sightdraft_core::{Error, Result};
 use sightdraft_draft::{DraftConfig, Method};
 use sightdraft_target::LlamaConfig;
@@ -50,6 +50,15 @@ impl Models {
             None => Ok(config),
         }
     }
+}
+
+/// Where runs of the folder `runs` keep features on disk: a draft and what goes on from it share them. `dir` is the target's; one
+/// that changed has others.
+///
+/// # Errors
+/// A target that cannot be looked at.
+pub fn features(runs: &Path, dir: &Path) -> Result<PathBuf> {
+    Ok(runs.join("features").join(stamp(dir)?))
 }
 
 /// A whole recipe.

@@ -1,16 +1,17 @@
 //! The feature cache: one target pass per conversation in all, kept as f16 safetensors, one file each. A file is written whole
-//! or not at all, so filling the cache resumes where it stopped.
+//! or not at all, so filling the cache resumes where it stopped, and runs can share one.
 
 use std::fmt;
 use std::fs;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::{Path, PathBuf};
 
 use burn::prelude::*;
 use burn::tensor::{DType, TensorData};
 use half::f16;
 use safetensors::SafeTensors;
-use serde::{Deserialize, Serialize};
-use sightdraft_core::files::{read_json, write_atomically};
+use serde::Serialize;
+use sightdraft_core::files::write_atomically;
 use sightdraft_core::{Error, Result, save_safetensors};
 
 use crate::align;
@@ -18,7 +19,7 @@ use crate::example::Example;
 use crate::features::Sequence;
 
 /// What the cached features depend on.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Hash, Serialize)]
 pub struct CacheKey {
     /// Fingerprint of the conversations, in order.
     pub data: String,
@@ -54,22 +55,17 @@ pub struct FeatureCache {
 }
 
 impl FeatureCache {
-    /// Opens (or begins) the cache in `dir`.
+    /// Opens (or begins) the cache of `key` in `dir`, a folder of caches: each has a folder of its own in it, which is named by its
+    /// key and holds it as key.json.
     ///
     /// # Errors
-    /// A cache of other data, taps or target in that place.
+    /// A folder that cannot be written to.
     pub fn open(dir: &Path, key: &CacheKey, device: &Device) -> Result<Self> {
-        let path = dir.join("key.json");
-        if path.exists() {
-            let found: CacheKey = read_json(&path)?;
-            if found != *key {
-                let (expected, found) = (format!("features of {key:?}"), format!("{found:?}"));
-                return Err(Error::file(dir, expected, found, "remove the directory or train in another"));
-            }
-        } else {
-            write_atomically(&path, &serde_json::to_vec_pretty(key).expect("plain structs serialise"))?;
-        }
-        Ok(Self { dir: dir.to_owned(), device: device.clone() })
+        let mut hasher = DefaultHasher::new();
+        key.hash(&mut hasher);
+        let dir = dir.join(format!("{:016x}", hasher.finish()));
+        write_atomically(&dir.join("key.json"), &serde_json::to_vec_pretty(key).expect("plain structs serialise"))?;
+        Ok(Self { dir, device: device.clone() })
     }
 
     /// Which of `examples` have no file yet; `taps` and `width` are the columns of the features and of the embeddings.
@@ -205,5 +201,9 @@ mod tests {
         let message = cache.get_or(2, || Ok(huge())).unwrap_err().to_string();
         assert!(message.contains("features of conversation 2") && message.contains("online"), "{message}");
         assert!(missing.to_string().starts_with("feature cache: 2 conversations to go, 0.1 MiB in "), "{missing}");
+        let other = FeatureCache::open(dir.path(), &CacheKey { taps: vec![0], ..key.clone() }, &device).unwrap();
+        assert_eq!(other.missing(&examples, 64, 32).numbers, [0, 1]);
+        let again = FeatureCache::open(dir.path(), &key, &device).unwrap();
+        assert_eq!(again.missing(&examples, 64, 32).numbers, [0]);
     }
 }

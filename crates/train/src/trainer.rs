@@ -44,7 +44,7 @@ pub struct Setup<'a> {
     pub examples: Vec<Example>,
     /// Conversations to choose checkpoints by; may be empty.
     pub held_out: Vec<Example>,
-    /// Directory of the feature cache, where features are on disk; runs of one target, data and taps can share it.
+    /// A folder of feature caches, where features are on disk: runs of one target, data and taps share one.
     pub features: PathBuf,
     /// Directory of the run.
     pub out: PathBuf,

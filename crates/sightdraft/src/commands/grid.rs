@@ -16,6 +16,7 @@ use crate::builtin;
 use crate::grid::table::{Line, lines, render};
 use crate::grid::{Cell, Grid, Outcome};
 use crate::output::{print_json, say};
+use crate::recipe::features;
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -81,16 +82,16 @@ fn finished(cell: &Cell) -> Result<Option<Outcome>> {
 }
 
 /// What all runs share.
-struct School<'a> {
-    grid: &'a Grid,
+struct School {
     target: ServedTarget,
     target_name: String,
+    features: PathBuf,
     conversations: Conversations,
     device: Device,
 }
 
-impl<'a> School<'a> {
-    fn open(grid: &'a Grid, first: &Cell, arguments: &Arguments, device: Device) -> Result<Self> {
+impl School {
+    fn open(grid: &Grid, first: &Cell, arguments: &Arguments, device: Device) -> Result<Self> {
         let recipe = &first.recipe;
         let dir = builtin::resolve(&recipe.models.target)?;
         let target = ServedTarget::open(&dir, arguments.device.dtype(), &device)?;
@@ -100,7 +101,8 @@ impl<'a> School<'a> {
             return Err(Error::file(&recipe.models.held_out, "at least one conversation", "none", mend));
         }
         let target_name = format!("{} as {:?}", recipe.models.target, arguments.device.dtype());
-        Ok(Self { grid, target, target_name, conversations, device })
+        let features = features(&grid.out, &dir)?;
+        Ok(Self { target, target_name, features, conversations, device })
     }
 
     /// Does one run, or the rest of it, and files its figures.
@@ -113,7 +115,7 @@ impl<'a> School<'a> {
             eos: self.target.eos.clone(),
             examples: self.conversations.examples.clone(),
             held_out: self.conversations.held_out.clone(),
-            features: self.grid.features(&cell.recipe),
+            features: self.features.clone(),
             out: out.clone(),
         };
         let mut trainer = if checkpoint::exists(&out) {

@@ -18,7 +18,7 @@ use crate::builtin;
 use crate::commands::inspect::geometry::Geometry;
 use crate::lengths::sizes;
 use crate::output::say_line;
-use crate::recipe::Recipe;
+use crate::recipe::{Recipe, features};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -58,7 +58,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
         target_name: format!("{} as {:?}", recipe.models.target, arguments.device.dtype()),
         eos: target.eos.clone(),
         held_out,
-        features: recipe.models.out.join("features"),
+        features: features(recipe.models.out.parent().unwrap_or(Path::new("")), &dir)?,
         out: recipe.models.out.clone(),
         examples,
     };

@@ -131,11 +131,6 @@ impl Grid {
         };
         Ok(self.seeds.iter().flat_map(of_seed).collect())
     }
-
-    /// The feature cache of drafts that are built alike; all their runs share it.
-    pub fn features(&self, recipe: &Recipe) -> PathBuf {
-        self.out.join("features").join(recipe.models.method.name())
-    }
 }
 
 /// The first key of data or schedule that differs: its name and both values. How often the data are seen, in what batches and

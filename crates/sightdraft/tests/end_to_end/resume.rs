@@ -78,7 +78,7 @@ fn a_killed_run_goes_on_with_the_same_numbers() {
     let cut = recipe(dir.path(), "cut");
     killed(&cut, &dir.path().join("cut"));
     let said = run(&[arg(&cut), "--resume"]);
-    assert!(!said.contains("feature cache:"), "the features are there already: {said}");
+    assert!(!said.contains("feature cache:"), "the other run has made the features: {said}");
     let (want, found) = (metrics(&dir.path().join("whole")), metrics(&dir.path().join("cut")));
     assert_eq!(want.len(), STEPS);
     assert_eq!(found, want);
