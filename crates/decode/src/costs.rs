@@ -5,9 +5,9 @@ use std::time::Instant;
 use burn::prelude::*;
 use serde::{Deserialize, Serialize};
 use sightdraft_draft::{Draft, DraftPass, DraftState, FeatureRows};
+use sightdraft_kernels::top_indices;
 use sightdraft_target::{KvCache, Llama, Mask};
 
-use crate::dynamic::top_indices;
 use crate::{Greedy, Guesses, Verifier};
 
 /// Rows of a target pass that are measured.

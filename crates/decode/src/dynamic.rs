@@ -5,6 +5,7 @@
 //! child and the kept nodes always form a tree.
 
 use sightdraft_draft::VocabMap;
+use sightdraft_kernels::top_indices;
 
 use crate::builder::{Feed, TreeBuilder, next_sees};
 use crate::guesses::Row;
@@ -124,21 +125,6 @@ impl TreeBuilder for DynamicTree {
     }
 }
 
-/// Indices of the `k` largest finite values, largest first; of equal values the first comes first.
-pub(crate) fn top_indices(values: &[f32], k: usize) -> Vec<usize> {
-    let mut best: Vec<usize> = Vec::with_capacity(k.min(values.len()) + 1);
-    for (index, &value) in values.iter().enumerate() {
-        // Nearly every value of a vocabulary fails here, so the scan costs little more than reading it.
-        let full = best.len() == k;
-        if !value.is_finite() || (full && best.last().is_none_or(|&worst| value <= values[worst])) {
-            continue;
-        }
-        best.insert(best.partition_point(|&other| values[other] >= value), index);
-        best.truncate(k);
-    }
-    best
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -172,7 +158,6 @@ mod tests {
 
     #[test]
     fn ties_go_to_the_node_created_first() {
-        assert_eq!(top_indices(&[1.0, 3.0, 3.0, f32::NAN, 2.0, 3.0], 3), [1, 2, 5]);
         let vocab = VocabMap::identity(4);
         let mut tree = Box::new(DynamicTree::new(9, TreeShape { total: 4, depth: 1, top_k: 2 }));
         tree.expand(&Guesses::all(vec![-2.0, -1.0, -1.0, -2.0], 4), &vocab);
@@ -183,17 +168,6 @@ mod tests {
         assert_eq!(tree.tokens, [9, 1, 2, 0]);
         assert_eq!(tree.parents, [0, 0, 0, 1]);
         assert_eq!(tree.greedy_path, [0, 1, 3]);
-    }
-
-    proptest! {
-        #[test]
-        fn top_indices_are_those_of_a_stable_sort(values in prop::collection::vec(-3i8..3, 0..30), k in 0usize..12) {
-            let values: Vec<f32> = values.into_iter().map(f32::from).collect();
-            let mut sorted: Vec<usize> = (0..values.len()).collect();
-            sorted.sort_by(|&a, &b| values[b].total_cmp(&values[a]));
-            sorted.truncate(k);
-            prop_assert_eq!(top_indices(&values, k), sorted);
-        }
     }
 
     #[test]

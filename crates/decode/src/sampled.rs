@@ -7,9 +7,9 @@
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use sightdraft_draft::VocabMap;
+use sightdraft_kernels::top_indices;
 
 use crate::builder::{Feed, TreeBuilder, next_sees};
-use crate::dynamic::top_indices;
 use crate::sampling::{argmax, draw};
 use crate::{DraftTree, Guesses, Sampling, TreeShape};
 

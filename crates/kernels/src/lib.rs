@@ -6,7 +6,7 @@
 //!
 //! - [`PackedLinear`]: a linear layer whose weights are packed once, at load, in the order in which they are read.
 //! - [`PackedKv`] and [`attend`]: a KV cache laid out for reading, and attention of few query rows over it, with any mask.
-//! - [`norm`], [`gated`], [`log_softmax`], [`argmax`]: what lies between the products, each in one go.
+//! - [`norm`], [`gated`], [`log_softmax`], [`argmax`], [`top_rows`]: what lies between the products, each in one go.
 //!
 //! [`norm`] and [`gated`] have gradients; for training there are also [`matmul`], a product on the same inner loop,
 //! [`masked_softmax`], [`turn`], [`log_sum_exp`] and [`cross_entropy`].
@@ -36,6 +36,7 @@ mod rowwise;
 mod softmax;
 mod tensor;
 mod tile;
+mod top;
 mod turn;
 mod visible;
 
@@ -52,4 +53,5 @@ pub use pool::threads;
 pub use rowwise::{argmax, log_softmax, rms_norm, rotate, swiglu};
 pub use softmax::masked_softmax;
 pub use tensor::{Projected, argmax_rows, attend, rows_of};
+pub use top::{top_indices, top_rows};
 pub use turn::turn;

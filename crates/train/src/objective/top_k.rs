@@ -1,7 +1,7 @@
 //! Losses on the target's most likely tokens.
 
 use burn::prelude::*;
-use burn::tensor::IndexingUpdateOp;
+use sightdraft_kernels::top_rows;
 
 use super::{Step, log_sum_exp};
 
@@ -29,19 +29,5 @@ pub(crate) fn rank(step: &Step) -> Tensor<1> {
 
 /// Ids of the K most likely tokens, most likely first, `[M, K]` (all of a smaller vocabulary).
 fn top_ids(p: &Tensor<2>) -> Tensor<2, Int> {
-    let [rows, width] = p.dims();
-    let taken = Tensor::full([rows, 1], -1.0, &p.device());
-    let mut left = p.clone();
-    // K passes over the row: a sort of the whole vocabulary would cost far more.
-    let ids = (0..TOP.min(width)).map(|_| {
-        let id = left.clone().argmax(1);
-        left = left.clone().scatter(
-            1,
-            id.clone(),
-            taken.clone() - left.clone().gather(1, id.clone()),
-            IndexingUpdateOp::Add,
-        );
-        id
-    });
-    Tensor::cat(ids.collect(), 1)
+    top_rows(p, TOP.min(p.dims()[1]))
 }
