@@ -1,11 +1,12 @@
 //! Reading and writing files so that nothing is ever half-written.
 
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 use std::io::Write;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 
+use crate::digits::digits;
 use crate::{Error, Result};
 
 /// Reads a whole file. A pipe will do; a device is refused, for some never end and would fill all memory.
@@ -77,16 +78,14 @@ pub fn stamp(dir: &Path) -> Result<String> {
         let mut files = vec![];
         for entry in std::fs::read_dir(dir)? {
             let path = entry?.path();
-            // Through links, of which caches of hubs are made.
-            let found = std::fs::metadata(&path)?;
-            if found.is_file() {
+            // Through links, of which caches of hubs are made; one that leads nowhere is no file.
+            if path.is_file() {
+                let found = std::fs::metadata(&path)?;
                 files.push((path.file_name().map(ToOwned::to_owned), found.len(), found.modified()?));
             }
         }
         files.sort();
-        let mut hasher = DefaultHasher::new();
-        files.hash(&mut hasher);
-        Ok(format!("{:016x}", hasher.finish()))
+        Ok(digits(|hasher| files.hash(hasher)))
     };
     look().map_err(|e| Error::io("read", dir, e))
 }
@@ -140,6 +139,9 @@ mod tests {
         std::fs::rename(dir.path().join("a"), dir.path().join("b")).unwrap();
         let renamed = stamp(dir.path()).unwrap();
         assert!(first != longer && longer != renamed && renamed != first);
+        #[cfg(unix)]
+        std::os::unix::fs::symlink("nowhere", dir.path().join("broken")).unwrap();
+        assert_eq!(stamp(dir.path()).unwrap(), renamed, "a link that leads nowhere is no file");
         assert!(stamp(&dir.path().join("none")).unwrap_err().to_string().contains("none"));
     }
 

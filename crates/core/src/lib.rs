@@ -4,6 +4,7 @@
 pub mod chat;
 pub mod checkpoint;
 pub mod device;
+pub mod digits;
 pub mod error;
 pub mod files;
 pub mod generation_config;

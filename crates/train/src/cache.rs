@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 use std::path::{Path, PathBuf};
 
 use burn::prelude::*;
@@ -11,6 +11,7 @@ use burn::tensor::{DType, TensorData};
 use half::f16;
 use safetensors::SafeTensors;
 use serde::Serialize;
+use sightdraft_core::digits::digits;
 use sightdraft_core::files::write_atomically;
 use sightdraft_core::{Error, Result, save_safetensors};
 
@@ -61,10 +62,11 @@ impl FeatureCache {
     /// # Errors
     /// A folder that cannot be written to.
     pub fn open(dir: &Path, key: &CacheKey, device: &Device) -> Result<Self> {
-        let mut hasher = DefaultHasher::new();
-        key.hash(&mut hasher);
-        let dir = dir.join(format!("{:016x}", hasher.finish()));
-        write_atomically(&dir.join("key.json"), &serde_json::to_vec_pretty(key).expect("plain structs serialise"))?;
+        let dir = dir.join(digits(|hasher| key.hash(hasher)));
+        let path = dir.join("key.json");
+        if !path.exists() {
+            write_atomically(&path, &serde_json::to_vec_pretty(key).expect("plain structs serialise"))?;
+        }
         Ok(Self { dir, device: device.clone() })
     }
 

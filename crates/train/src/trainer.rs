@@ -1,7 +1,7 @@
 //! The training loop.
 
 use std::fs;
-use std::hash::{DefaultHasher, Hash, Hasher};
+use std::hash::Hash;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -10,6 +10,7 @@ use burn::module::Module;
 use burn::optim::{AdamWConfig, GradientsAccumulator, GradientsParams, ModuleOptimizer};
 use burn::prelude::*;
 use serde::{Deserialize, Serialize};
+use sightdraft_core::digits::digits;
 use sightdraft_core::{Error, Result, progress};
 use sightdraft_draft::{Draft, DraftModel};
 use sightdraft_target::{KvCache, Target};
@@ -418,12 +419,12 @@ fn new_optimizer(config: &TrainConfig) -> ModuleOptimizer {
 
 /// Tells data apart: names, ids, masks and images of all conversations in order.
 fn fingerprint(setup: &Setup<'_>) -> String {
-    let mut hasher = DefaultHasher::new();
-    for example in setup.examples.iter().chain(&setup.held_out) {
-        (&example.id, &example.ids, &example.assistant, &example.images).hash(&mut hasher);
-    }
-    setup.examples.len().hash(&mut hasher);
-    format!("{:016x}", hasher.finish())
+    digits(|hasher| {
+        for example in setup.examples.iter().chain(&setup.held_out) {
+            (&example.id, &example.ids, &example.assistant, &example.images).hash(hasher);
+        }
+        setup.examples.len().hash(hasher);
+    })
 }
 
 /// Where a run keeps the draft that was best on held-out data.
