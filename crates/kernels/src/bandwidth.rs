@@ -7,6 +7,7 @@ use pulp::{Simd, WithSimd};
 use crate::isa::Isa;
 use crate::pages::Words;
 use crate::pool;
+use crate::tile::{LINE, NEAR, ask_for};
 
 /// Bytes of one task.
 const PIECE: usize = 1 << 20;
@@ -55,6 +56,8 @@ impl WithSimd for Read<'_> {
         let (vectors, _) = S::as_simd_u32s(self.0).0.as_chunks::<8>();
         let mut sums = [simd.splat_u32s(0); 8];
         for vectors in vectors {
+            let ahead = vectors.as_ptr().cast::<u8>().wrapping_add(NEAR);
+            (0..size_of_val(vectors)).step_by(LINE).for_each(|offset| ask_for(ahead.wrapping_add(offset)));
             for (sum, vector) in sums.iter_mut().zip(vectors) {
                 *sum = simd.xor_u32s(*sum, *vector);
             }

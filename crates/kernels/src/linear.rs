@@ -3,6 +3,7 @@
 use std::cell::RefCell;
 use std::fmt;
 use std::marker::PhantomData;
+use std::mem::MaybeUninit;
 
 use half::bf16;
 
@@ -145,6 +146,16 @@ impl PackedLinear {
     /// # Panics
     /// If a length does not fit, or the layers take different rows or were packed for different instructions.
     pub fn matmul_all<const N: usize>(layers: [&Self; N], x: &[f32], rows: usize, ys: [&mut [f32]; N]) {
+        Self::write_all(layers, x, rows, ys.map(as_uninit));
+    }
+
+    /// [`matmul_all`](Self::matmul_all) to memory that may never have been written to. Every value is.
+    pub(crate) fn write_all<const N: usize>(
+        layers: [&Self; N],
+        x: &[f32],
+        rows: usize,
+        ys: [&mut [MaybeUninit<f32>]; N],
+    ) {
         let Some(first) = layers.first() else { return };
         let (inputs, width) = (first.inputs, first.width);
         assert_eq!(x.len(), rows * inputs, "x: expected {rows} rows of {inputs}");
@@ -158,7 +169,9 @@ impl PackedLinear {
         if x.is_empty() {
             // No row, or rows of nothing: the bias is all there is.
             for (layer, y) in layers.iter().zip(ys) {
-                y.chunks_exact_mut(layer.outputs.max(1)).for_each(|y| y.copy_from_slice(&layer.bias[..layer.outputs]));
+                for y in y.chunks_exact_mut(layer.outputs.max(1)) {
+                    y.write_copy_of_slice(&layer.bias[..layer.outputs]);
+                }
             }
             return;
         }
@@ -264,12 +277,18 @@ impl Output<'_> {
     }
 }
 
+/// As memory that is only written to.
+pub(crate) fn as_uninit(values: &mut [f32]) -> &mut [MaybeUninit<f32>] {
+    // SAFETY: the same layout, and nobody puts anything but values there: `Columns::write` and `write_copy_of_slice`.
+    unsafe { &mut *(std::ptr::from_mut(values) as *mut [MaybeUninit<f32>]) }
+}
+
 /// The result's memory, written to by several threads, each in its own columns.
 pub(crate) struct Columns<'a> {
-    start: *mut f32,
+    start: *mut MaybeUninit<f32>,
     rows: usize,
     stride: usize,
-    result: PhantomData<&'a mut [f32]>,
+    result: PhantomData<&'a mut [MaybeUninit<f32>]>,
 }
 
 // SAFETY: `write`'s contract keeps the threads apart.
@@ -277,7 +296,7 @@ unsafe impl Sync for Columns<'_> {}
 
 impl<'a> Columns<'a> {
     /// Of `result`, `[rows, stride]`.
-    pub(crate) fn new(result: &'a mut [f32], rows: usize, stride: usize) -> Self {
+    pub(crate) fn new(result: &'a mut [MaybeUninit<f32>], rows: usize, stride: usize) -> Self {
         assert_eq!(result.len(), rows * stride, "result: expected {rows} x {stride} values");
         Self { start: result.as_mut_ptr(), rows, stride, result: PhantomData }
     }
@@ -292,7 +311,7 @@ impl<'a> Columns<'a> {
         for (row, values) in (row..self.rows).zip(values.chunks_exact(width)) {
             // SAFETY: row < rows and first + count <= stride, so the span lies inside the result; the caller has it alone.
             let target = unsafe { std::slice::from_raw_parts_mut(self.start.add(row * self.stride + first), count) };
-            target.copy_from_slice(&values[..count]);
+            target.write_copy_of_slice(&values[..count]);
         }
     }
 }

@@ -4,7 +4,7 @@
 //! and each task packs the tiles of the right matrix that it multiplies.
 
 use crate::isa::Isa;
-use crate::linear::{Columns, ROWS_PER_READ, Storage};
+use crate::linear::{Columns, ROWS_PER_READ, Storage, as_uninit};
 use crate::pool;
 use crate::rows::{PackedRows, interleave};
 use crate::tile::{Tile, group_limit};
@@ -103,7 +103,7 @@ pub fn multiply(a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32]) {
     let tiles = b.columns.div_ceil(width);
     let values = b.values.len() * a.rows.div_ceil(ROWS_PER_READ);
     let run = tiles.div_ceil(pool::threads_for(values) * TASKS_PER_THREAD);
-    let columns = Columns::new(out, a.rows, b.columns);
+    let columns = Columns::new(as_uninit(out), a.rows, b.columns);
     let together = (PACKED / (inputs * width)).clamp(1, run);
     pool::for_each(values, tiles.div_ceil(run), &|task| {
         let mut packed = vec![0.0; together * inputs * width];

@@ -83,6 +83,10 @@ fn side_by_side(source: &[f32], length: usize, places: &mut [f32], rows: usize) 
         6 => few::<6>(source, length, places),
         7 => few::<7>(source, length, places),
         8 => few::<8>(source, length, places),
+        9 => few::<9>(source, length, places),
+        10 => few::<10>(source, length, places),
+        11 => few::<11>(source, length, places),
+        12 => few::<12>(source, length, places),
         _ => interleave(source, length, places, rows),
     }
 }

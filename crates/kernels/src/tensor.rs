@@ -59,12 +59,18 @@ impl PackedLinear {
         }
         let rows = dims[..D - 1].iter().product();
         let x = Values::of(x);
-        let mut ys = layers.map(|layer| vec![0.0; rows * layer.outputs()]);
-        Self::matmul_all(layers, x.as_slice(), rows, ys.each_mut().map(Vec::as_mut_slice));
+        let lengths = layers.map(|layer| rows * layer.outputs());
+        // Not cleared: that takes as long as writing the results.
+        let mut ys = lengths.map(Vec::with_capacity);
+        let mut left = lengths.into_iter();
+        let places = ys.each_mut().map(|y| &mut y.spare_capacity_mut()[..left.next().unwrap_or(0)]);
+        Self::write_all(layers, x.as_slice(), rows, places);
         let mut layers = layers.iter();
-        ys.map(|y| {
+        ys.map(|mut y| {
             let mut dims = dims;
             dims[D - 1] = layers.next().map_or(0, |layer| layer.outputs());
+            // SAFETY: the capacity was asked for, and `write_all` has written every value.
+            unsafe { y.set_len(rows * dims[D - 1]) };
             x.answer(y, dims, &device)
         })
     }

@@ -17,9 +17,12 @@ pub(crate) const MOST_COLUMNS: usize = 32;
 /// Inputs taken at a time, half as many where each has two vectors of words: the piece of the tile (16 KiB at most) is still in
 /// the first cache for the next group, and the next piece is asked for early enough.
 const CHUNK: usize = 256;
+/// How many bytes ahead a single group asks for its weights: near, so that few requests are under way at a time and the
+/// processor's own prefetching goes on beside them. (Measured: from 4 KiB on, reading and multiplying hardly overlap.)
+pub(crate) const NEAR: usize = 2048;
 
 /// Bytes that a prefetch brings.
-const LINE: usize = 64;
+pub(crate) const LINE: usize = 64;
 
 /// Rows that go together, given the number of vector registers.
 pub(crate) fn group_limit(registers: usize) -> usize {
@@ -56,12 +59,13 @@ impl Tile<'_> {
         let width = 2 * S::F32_LANES;
         let per_input = V * S::F32_LANES;
         let groups = self.rows.groups();
-        // While one piece is at work, each group asks for its share of the next one.
         let stride = (per_input * 4).div_ceil(groups);
         for from in (0..self.inputs).step_by(CHUNK / V) {
             let to = (from + CHUNK / V).min(self.inputs);
             let piece = &self.words[from * per_input..to * per_input];
-            let next = piece.as_ptr().wrapping_add(piece.len()).cast::<u8>();
+            // While one piece is at work, each of several groups asks for its share of the next one.
+            let distance = if groups == 1 { NEAR } else { piece.len() * 4 };
+            let next = piece.as_ptr().cast::<u8>().wrapping_add(distance);
             for g in 0..groups {
                 let (first, size) = self.rows.group_rows(g);
                 let ahead = Ahead { address: next.wrapping_add(g * stride * (to - from)), stride };
@@ -119,18 +123,24 @@ impl Ahead {
 
     #[inline(always)]
     fn step<const V: usize>(&mut self) {
-        #[cfg(target_arch = "x86_64")]
-        {
-            use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-            // SAFETY: a prefetch is a hint; it faults at no address. Every x86-64 has it.
-            unsafe { _mm_prefetch::<_MM_HINT_T0>(self.address.cast()) };
-            if V == 2 {
-                // SAFETY: as above.
-                unsafe { _mm_prefetch::<_MM_HINT_T0>(self.address.wrapping_add(LINE).cast()) };
-            }
+        for line in 0..V {
+            ask_for(self.address.wrapping_add(line * LINE));
         }
         self.address = self.address.wrapping_add(self.stride);
     }
+}
+
+/// Asks for the line at `address`, which need not be memory: a hint.
+#[inline(always)]
+pub(crate) fn ask_for(address: *const u8) {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        // SAFETY: a prefetch faults at no address, and every x86-64 has it.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(address.cast()) };
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = address;
 }
 
 /// Adds to `sums` (`[G, 2 vectors]`) the products of `x` (`[inputs, G]`) and a piece of a tile (`[inputs, V vectors]`).
