@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use sightdraft_core::{ChatTemplate, Message, Result, Role, Tokenizer};
+use sightdraft_core::chat::assistant_mask;
+use sightdraft_core::{ChatTemplate, Result, Tokenizer};
 use sightdraft_datasets::{Conversation, training};
 use sightdraft_target::llava::LlavaConfig;
 use sightdraft_train::Size;
+use sightdraft_train::example::question;
 
 /// The size of each conversation of `data` in the language model of the target in `dir`, whose weights are not read.
 pub fn sizes(data: &Path, dir: &Path) -> Result<Vec<Size>> {
@@ -18,21 +20,16 @@ pub fn sizes(data: &Path, dir: &Path) -> Result<Vec<Size>> {
         false => 0,
     };
     let size = |c: &Conversation| -> Result<Size> {
-        let text = match &c.answer_ids {
-            Some(_) => chat.prompt(asking(&c.messages))?,
-            None => chat.conversation(&c.messages)?.text,
+        let (text, answer) = match &c.answer_ids {
+            Some(answer) => (tokenizer.encode_prompt(&chat.prompt(question(&c.messages))?)?.len(), answer.len()),
+            None => {
+                let (ids, assistant) = assistant_mask(&tokenizer, &chat.conversation(&c.messages)?)?;
+                let answer = assistant.iter().filter(|a| **a).count();
+                (ids.len() - answer, answer)
+            }
         };
-        let answer = c.answer_ids.as_ref().map_or(0, Vec::len);
-        let rows = tokenizer.encode_prompt(&text)?.len() + answer + c.images.len() * more_per_image;
-        Ok(Size { rows, image: !c.images.is_empty() })
+        let rows = text + answer + c.images.len() * more_per_image;
+        Ok(Size { rows, answer, image: !c.images.is_empty() })
     };
     conversations.iter().map(size).collect()
-}
-
-/// The turns before the answer that `answer_ids` stands for.
-fn asking(messages: &[Message]) -> &[Message] {
-    match messages.last() {
-        Some(last) if last.role == Role::Assistant => &messages[..messages.len() - 1],
-        _ => messages,
-    }
 }

@@ -60,7 +60,8 @@ fn measure(name: &str, method: Method, vsd: bool) {
     let vocab = VocabMap::new((0..size as u32).collect(), config.vocab_size);
     let draft = DraftModel::init(draft_config.clone(), vocab, target.llama(), &device);
     let train = recipe(method, vsd);
-    let sizes = [Size { rows: ROWS, image: false }; SEQUENCES];
+    let examples = examples(&config, size);
+    let sizes: Vec<Size> = examples.iter().map(Example::size).collect();
     let planned = plan(&train, &config, &draft_config, &sizes, 4).memory;
     let objective = train.objective.objective().name();
     let out = tempfile::tempdir().expect("a temporary directory");
@@ -69,7 +70,7 @@ fn measure(name: &str, method: Method, vsd: bool) {
         target: &target,
         target_name: "bench".into(),
         eos: vec![],
-        examples: examples(&config, size),
+        examples,
         held_out: vec![],
         features: out.path().join("features"),
         out: out.path().join("run"),

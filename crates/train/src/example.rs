@@ -8,6 +8,8 @@ use sightdraft_datasets::{Conversation, ImageSource};
 use sightdraft_target::{ServedTarget, Target};
 use sightdraft_vision::{Image, Pixels, Preprocessor};
 
+use crate::plan::Size;
+
 /// An image of an example. It is opened and preprocessed for each target pass: the pixels of all examples together would not
 /// fit into memory.
 #[derive(Debug, Clone, PartialEq)]
@@ -85,6 +87,12 @@ impl Example {
             return Err(Error::invalid(what, "an assistant turn", "none", "leave it out or add the answer"));
         }
         Ok(Self { id: conversation.id.clone(), ids, assistant, images })
+    }
+
+    /// What the schedule and the plan of memory go by.
+    pub fn size(&self) -> Size {
+        let answer = self.assistant.iter().filter(|a| **a).count();
+        Size { rows: self.ids.len(), answer, image: !self.images.is_empty() }
     }
 
     /// Answer tokens that some draft row predicts.

@@ -3,7 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
-use sightdraft_draft::DraftConfig;
+use sightdraft_draft::{DraftConfig, Method};
 use sightdraft_target::LlamaConfig;
 
 use crate::batches;
@@ -14,6 +14,8 @@ use crate::config::{Features, TrainConfig};
 pub struct Size {
     /// Rows in the language model.
     pub rows: usize,
+    /// Rows that are the assistant's: logits are made for those alone.
+    pub answer: usize,
     /// Whether it has images.
     pub image: bool,
 }
@@ -44,8 +46,8 @@ pub struct Plan {
     pub cache: u64,
 }
 
-/// What the program takes before it has read anything.
-const PROCESS: u64 = 12 << 20;
+/// What the program takes before it has read anything, and what the allocator keeps of freed memory.
+const PROCESS: u64 = 72 << 20;
 
 /// Plans `config` for conversations of these `sizes`. `target_bytes` is 4 for f32, 2 for f16.
 pub fn plan(
@@ -70,11 +72,10 @@ pub fn plan(
                 * 2
         }
     };
-    let longest = kept.iter().map(|size| size.rows).max().unwrap_or(0) as u64;
-    let rows = (config.batch_tokens as u64).max(longest);
-    let sequences = schedule.iter().flatten().map(Vec::len).max().unwrap_or(0) as u64;
     let restricted_head = draft.draft_vocab_size as u64 * target.hidden_size as u64 * 4;
-    let tape = rows * tape_per_row(config, target, draft, longest) + sequences * tape_of_paths(config, draft, longest);
+    let memory = Tape { config, target, draft };
+    let of = |batch: &Vec<usize>| memory.of_batch(&batch.iter().map(|i| kept[*i]).collect::<Vec<_>>());
+    let tape = schedule.iter().flatten().map(of).max().unwrap_or_else(|| memory.of_batch(&fullest(config)));
     let shared_table =
         if draft.method.shares_head() { target.vocab_size as u64 * target.hidden_size as u64 } else { 0 };
     Plan {
@@ -91,6 +92,12 @@ pub fn plan(
         disk: draft_parameters * 4 * (2 * 3 + 2) + shared_table * 4 * (2 + 2) + cache,
         cache,
     }
+}
+
+/// As large a batch as the recipe allows, for data that are not there yet.
+fn fullest(config: &TrainConfig) -> Vec<Size> {
+    let rows = config.batch_tokens.min(config.max_length).max(1);
+    vec![Size { rows, answer: rows, image: false }; config.batch_tokens / rows]
 }
 
 /// The batches of every optimiser step, over all epochs.
@@ -128,31 +135,52 @@ fn resident(c: &LlamaConfig, bytes: u64) -> u64 {
     llama_parameters(c) * bytes + table * (4 - bytes) + tied_head
 }
 
-/// Bytes per row of a batch: what a step leaves on the tape, for every unrolled step; the taps and the target's own working set
-/// once, and two rows of D besides the steps' (the target's probabilities before they are lined up, and a gradient on its way
-/// back).
-fn tape_per_row(config: &TrainConfig, target: &LlamaConfig, draft: &DraftConfig, longest: u64) -> u64 {
-    let once = (draft.taps.len() as u64 + 4) * target.hidden_size as u64
-        + 2 * target.intermediate_size as u64
-        + 2 * draft.draft_vocab_size as u64;
-    let vocabulary = config.objective.objective().vocabulary_rows();
-    config.unroll as u64 * tape_per_step(draft, longest, vocabulary) + 4 * once
+/// What a batch holds in memory at most.
+struct Tape<'a> {
+    config: &'a TrainConfig,
+    target: &'a LlamaConfig,
+    draft: &'a DraftConfig,
 }
 
-/// Bytes on the tape of one sequence's sampled paths, where the objective has the draft sample them: every path is a row of
-/// every level and attends to the sequence and to the levels so far of all paths.
-fn tape_of_paths(config: &TrainConfig, draft: &DraftConfig, longest: u64) -> u64 {
-    let Some(request) = config.objective.objective().rollout() else { return 0 };
-    let (paths, levels) = ((request.anchors * request.samples) as u64, config.unroll as u64);
-    (0..levels).map(|level| paths * tape_per_step(draft, longest + level * paths, 3)).sum()
-}
+impl Tape<'_> {
+    /// What every unrolled step leaves on the tape for every row, padding included, and for every anchor; the taps and the
+    /// target's own working set once, and three rows of D for an anchor besides the steps' (the target's probabilities before
+    /// they are lined up, and gradients on their way back).
+    fn of_batch(&self, batch: &[Size]) -> u64 {
+        let steps = self.config.unroll as u64;
+        let longest = batch.iter().map(|size| size.rows).max().unwrap_or(0) as u64;
+        let rows = batch.len() as u64 * longest;
+        // The steps before an answer's first token train too.
+        let anchors = |size: &Size| (size.answer as u64 + steps - 1).min(size.rows as u64);
+        let anchors: u64 = batch.iter().map(anchors).sum();
+        let once = (self.draft.taps.len() as u64 + 4) * self.target.hidden_size as u64
+            + 2 * self.target.intermediate_size as u64;
+        let vocabulary = steps * self.config.objective.objective().vocabulary_rows() + 3;
+        let paths = batch.len() as u64 * self.of_paths(longest);
+        rows * (steps * self.of_row(longest) + 4 * once) + anchors * self.of_vocabulary(vocabulary) + paths
+    }
 
-/// Bytes on the tape per row and step: about two dozen rows of H, three of I, `vocabulary` of D, and two of attention weights
-/// over `keys` in every head.
-fn tape_per_step(draft: &DraftConfig, keys: u64, vocabulary: u64) -> u64 {
-    let layer = &draft.layer;
-    let (h, i) = (layer.hidden_size as u64, layer.intermediate_size as u64);
-    4 * (22 * h + 3 * i + vocabulary * draft.draft_vocab_size as u64 + 2 * layer.num_attention_heads as u64 * keys)
+    /// Bytes of one sequence's sampled paths, where the objective has the draft sample them: every path is a row of every
+    /// level and attends to the sequence and to the levels so far of all paths.
+    fn of_paths(&self, longest: u64) -> u64 {
+        let Some(request) = self.config.objective.objective().rollout() else { return 0 };
+        let (paths, levels) = ((request.anchors * request.samples) as u64, self.config.unroll as u64);
+        (0..levels).map(|level| paths * (self.of_row(longest + level * paths) + self.of_vocabulary(3))).sum()
+    }
+
+    /// Bytes per row and step: about two dozen rows of H, three of I, and two of attention weights over `keys` in every head;
+    /// GRIFFIN's fusion is a gated MLP of its own.
+    fn of_row(&self, keys: u64) -> u64 {
+        let layer = &self.draft.layer;
+        let (h, i) = (layer.hidden_size as u64, layer.intermediate_size as u64);
+        let fusion = if self.draft.method == Method::Griffin { 10 * h + 2 * i } else { 0 };
+        4 * (22 * h + 3 * i + fusion + 2 * layer.num_attention_heads as u64 * keys)
+    }
+
+    /// Bytes of `rows` rows of the draft's vocabulary.
+    fn of_vocabulary(&self, rows: u64) -> u64 {
+        4 * rows * self.draft.draft_vocab_size as u64
+    }
 }
 
 impl fmt::Display for Plan {
@@ -178,14 +206,13 @@ mod tests {
     use super::*;
     use crate::ObjectiveConfig;
     use crate::objective::{Em, Oracle, SoftCe, Vsd};
-    use sightdraft_draft::Method;
 
     fn smollm2() -> LlamaConfig {
         LlamaConfig::open(&sightdraft_fixtures::root().join("configs/smollm2-135m")).unwrap()
     }
 
     fn text(rows: usize) -> Size {
-        Size { rows, image: false }
+        Size { rows, answer: rows, image: false }
     }
 
     #[test]
@@ -205,9 +232,9 @@ mod tests {
     fn long_rows_and_sampled_paths_cost_memory() {
         let target = smollm2();
         let draft = DraftConfig::for_target(Method::Eagle3, &target, 8192).unwrap();
-        let memory = |objective, length| {
+        let memory = |objective, length: usize| {
             let config = TrainConfig { objective, ..TrainConfig::default() };
-            plan(&config, &target, &draft, &[text(length)], 4).memory
+            plan(&config, &target, &draft, &vec![text(length); 1024 / length], 4).memory
         };
         let soft_ce = || ObjectiveConfig::SoftCe(SoftCe::default());
         // 1024 rows of 9 heads over 1024 keys, twice per step, 5 steps.
@@ -216,5 +243,25 @@ mod tests {
         assert!(memory(ratio(8), 512) > memory(soft_ce(), 512));
         assert!(memory(ratio(64), 512) > memory(ratio(8), 512) + (1 << 30));
         assert_eq!(memory(ObjectiveConfig::Vsd(Vsd::Em(Em::default())), 512), memory(soft_ce(), 512));
+    }
+    #[test]
+    fn logits_cost_memory_where_the_assistant_speaks() {
+        let target = smollm2();
+        let draft = DraftConfig::for_target(Method::Eagle1, &target, target.vocab_size).unwrap();
+        let memory = |answer| {
+            let sizes = [Size { rows: 500, answer, image: true }];
+            plan(&TrainConfig::default(), &target, &draft, &sizes, 4).memory
+        };
+        // Logits and the target's probabilities on five steps, three rows besides.
+        assert_eq!(memory(300) - memory(200), 100 * (5 * 2 + 3) * 49152 * 4);
+    }
+
+    #[test]
+    fn data_that_are_not_there_yet_are_planned_for_as_a_full_batch() {
+        let target = smollm2();
+        let draft = DraftConfig::for_target(Method::Eagle3, &target, 8192).unwrap();
+        let config = TrainConfig { max_length: 512, ..TrainConfig::default() };
+        let unroll = |sizes: &[Size]| plan(&config, &target, &draft, sizes, 4).unroll;
+        assert_eq!(unroll(&[]), unroll(&[text(512); 2]));
     }
 }

@@ -135,8 +135,7 @@ impl<'a> Trainer<'a> {
 
     fn assemble(setup: Setup<'a>, draft: DraftModel, optimizer: ModuleOptimizer, state: State) -> Result<Self> {
         setup.config.validate()?;
-        let size = |e: &Example| Size { rows: e.ids.len(), image: !e.images.is_empty() };
-        let sizes: Vec<Size> = setup.examples.iter().map(size).collect();
+        let sizes: Vec<Size> = setup.examples.iter().map(Example::size).collect();
         let schedule = plan::schedule(&setup.config, &sizes);
         if schedule.is_empty() {
             return Err(Error::invalid("training data", "at least one conversation", "none", "check the file"));

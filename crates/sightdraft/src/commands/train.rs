@@ -51,7 +51,7 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     let dir = builtin::resolve(&recipe.models.target)?;
     let target = ServedTarget::open(&dir, arguments.device.dtype(), &device)?;
     let Conversations { examples, held_out } = Conversations::read(&recipe, &target)?;
-    let sizes: Vec<Size> = examples.iter().map(|e| Size { rows: e.ids.len(), image: !e.images.is_empty() }).collect();
+    let sizes: Vec<Size> = examples.iter().map(Example::size).collect();
     let setup = Setup {
         config: recipe.train.clone(),
         target: target.model.as_ref(),
@@ -176,7 +176,9 @@ fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>, dtype: DType) -> 
     let draft = recipe.models.draft(&target)?;
     let data = recipe.models.data.display();
     let (sizes, source) = match assume {
-        Some((conversations, rows)) => (vec![Size { rows, image: false }; conversations], "assumed".to_string()),
+        Some((conversations, rows)) => {
+            (vec![Size { rows, answer: rows, image: false }; conversations], "assumed".to_string())
+        }
         None if recipe.models.data.exists() => (sizes(&recipe.models.data, &dir)?, format!("counted in {data}")),
         None => (Vec::new(), format!("{data} is not there yet; see --assume")),
     };

@@ -78,6 +78,10 @@ impl Objective for GriffinLoss {
         true
     }
 
+    fn vocabulary_rows(&self) -> u64 {
+        3
+    }
+
     fn loss(&self, unrolled: &Unrolled, _rng: &mut ChaCha8Rng) -> Loss {
         let masks = self.alignable(unrolled);
         let mass = |mask: &[bool]| unrolled.weights.iter().zip(mask).filter(|(_, m)| **m).map(|(w, _)| w).sum::<f32>();

@@ -56,6 +56,10 @@ impl Objective for HassLoss {
         true
     }
 
+    fn vocabulary_rows(&self) -> u64 {
+        3
+    }
+
     fn loss(&self, unrolled: &Unrolled, _rng: &mut ChaCha8Rng) -> Loss {
         Loss { value: cells::decayed(unrolled, 1.0, |step| self.rows(step)), logged: vec![] }
     }
