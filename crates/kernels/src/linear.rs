@@ -246,8 +246,8 @@ impl fmt::Debug for PackedLinear {
     }
 }
 
-/// Enough tasks that a core which is disturbed does not hold up the others.
-const TASKS_PER_THREAD: usize = 8;
+/// Enough tasks that a core which is disturbed does not hold up the others, and that small layers are dealt out evenly.
+const TASKS_PER_THREAD: usize = 32;
 /// Rows that take as long to multiply by a weight as the weight takes to read.
 pub(crate) const ROWS_PER_READ: usize = 16;
 /// Rows that are taken together at most.
