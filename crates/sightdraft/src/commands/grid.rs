@@ -10,7 +10,7 @@ use sightdraft_core::{Error, Result};
 use sightdraft_target::ServedTarget;
 use sightdraft_train::{Setup, Trainer, checkpoint, trainer};
 
-use super::train::{Conversations, first_draft};
+use super::train::{Conversations, Examples, first_draft};
 use crate::arguments::DeviceArguments;
 use crate::builtin;
 use crate::grid::table::{Line, lines, render};
@@ -86,23 +86,24 @@ struct School {
     target: ServedTarget,
     target_name: String,
     features: PathBuf,
-    conversations: Conversations,
+    examples: Examples,
     device: Device,
 }
 
 impl School {
     fn open(grid: &Grid, first: &Cell, arguments: &Arguments, device: Device) -> Result<Self> {
         let recipe = &first.recipe;
+        let conversations = Conversations::read(recipe)?;
         let dir = builtin::resolve(&recipe.models.target)?;
         let target = ServedTarget::open(&dir, arguments.device.dtype(), &device)?;
-        let conversations = Conversations::read(recipe, &target)?;
-        if conversations.held_out.is_empty() {
+        let examples = conversations.encode(recipe, &target)?;
+        if examples.held_out.is_empty() {
             let mend = "name conversations to measure on, or raise max_length";
             return Err(Error::file(&recipe.models.held_out, "at least one conversation", "none", mend));
         }
         let target_name = format!("{} as {:?}", recipe.models.target, arguments.device.dtype());
         let features = features(&grid.out, &dir)?;
-        Ok(Self { target, target_name, features, conversations, device })
+        Ok(Self { target, target_name, features, examples, device })
     }
 
     /// Does one run, or the rest of it, and files its figures.
@@ -113,8 +114,8 @@ impl School {
             target: self.target.model.as_ref(),
             target_name: self.target_name.clone(),
             eos: self.target.eos.clone(),
-            examples: self.conversations.examples.clone(),
-            held_out: self.conversations.held_out.clone(),
+            examples: self.examples.training.clone(),
+            held_out: self.examples.held_out.clone(),
             features: self.features.clone(),
             out: out.clone(),
         };
@@ -122,7 +123,7 @@ impl School {
             Trainer::resume(setup)?
         } else {
             let llama = self.target.model.llama();
-            let draft = first_draft(&cell.recipe, &self.conversations.examples, llama, &self.device)?;
+            let draft = first_draft(&cell.recipe, &self.examples.training, llama, &self.device)?;
             Trainer::start(setup, draft)?
         };
         trainer.run(&mut |_| {})?;

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use burn::tensor::{DType, Device};
 use clap::Args;
 use sightdraft_core::{Error, Result, hub};
-use sightdraft_datasets::training;
+use sightdraft_datasets::{Conversation, training};
 use sightdraft_draft::{DraftConfig, DraftModel, VocabMap};
 use sightdraft_target::{Llama, LlamaConfig, ServedTarget};
 use sightdraft_train::peak::peak_memory;
@@ -18,7 +18,7 @@ use crate::builtin;
 use crate::commands::inspect::geometry::Geometry;
 use crate::lengths::sizes;
 use crate::output::say_line;
-use crate::recipe::{Recipe, features};
+use crate::recipe::{Models, Recipe, features};
 
 #[derive(Debug, Args)]
 pub struct Arguments {
@@ -48,9 +48,10 @@ pub fn run(arguments: &Arguments) -> Result<()> {
     }
     let (device, taken) = arguments.device.pick()?;
     eprintln!("{taken}");
+    let conversations = Conversations::read(&recipe)?;
     let dir = builtin::resolve(&recipe.models.target)?;
     let target = ServedTarget::open(&dir, arguments.device.dtype(), &device)?;
-    let Conversations { examples, held_out } = Conversations::read(&recipe, &target)?;
+    let Examples { training: examples, held_out } = conversations.encode(&recipe, &target)?;
     let sizes: Vec<Size> = examples.iter().map(Example::size).collect();
     let setup = Setup {
         config: recipe.train.clone(),
@@ -94,30 +95,46 @@ fn report(trainer: &Trainer<'_>, out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What a recipe trains on and chooses checkpoints by.
+/// A recipe's conversations as they are written. They are read before the target, whose loading takes longer than finding out that
+/// a file is not there.
 pub struct Conversations {
-    pub examples: Vec<Example>,
+    training: Vec<Conversation>,
+    held_out: Vec<Conversation>,
+}
+
+/// A recipe's conversations as a target sees them.
+pub struct Examples {
+    pub training: Vec<Example>,
     pub held_out: Vec<Example>,
 }
 
 impl Conversations {
-    /// Reads and encodes both files of `recipe` for `target`.
-    pub fn read(recipe: &Recipe, target: &ServedTarget) -> Result<Self> {
+    /// Reads both files of `recipe`.
+    pub fn read(recipe: &Recipe) -> Result<Self> {
+        let Models { data, held_out, .. } = &recipe.models;
+        Ok(Self { training: training::read(data)?, held_out: training::read(held_out)? })
+    }
+
+    /// Encodes them for `target`.
+    pub fn encode(&self, recipe: &Recipe, target: &ServedTarget) -> Result<Examples> {
         // What the context does not hold cannot be trained on either.
         let longest = recipe.train.max_length.min(target.model.llama().config.max_position_embeddings);
-        Ok(Self {
-            examples: examples(&recipe.models.data, target, longest)?,
-            held_out: examples(&recipe.models.held_out, target, longest)?,
+        Ok(Examples {
+            training: encoded(&self.training, &recipe.models.data, target, longest)?,
+            held_out: encoded(&self.held_out, &recipe.models.held_out, target, longest)?,
         })
     }
 }
 
 /// The conversations of `path` that fit `max_length` rows; says how many did not.
-fn examples(path: &Path, target: &ServedTarget, max_length: usize) -> Result<Vec<Example>> {
-    let all = training::read(path)?
-        .iter()
-        .map(|conversation| Example::encode(conversation, target))
-        .collect::<Result<Vec<_>>>()?;
+fn encoded(
+    conversations: &[Conversation],
+    path: &Path,
+    target: &ServedTarget,
+    max_length: usize,
+) -> Result<Vec<Example>> {
+    let encode = |conversation| Example::encode(conversation, target);
+    let all = conversations.iter().map(encode).collect::<Result<Vec<_>>>()?;
     let count = all.len();
     let kept: Vec<Example> = all.into_iter().filter(|example| example.ids.len() <= max_length).collect();
     if kept.len() < count {

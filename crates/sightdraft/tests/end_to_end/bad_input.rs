@@ -159,3 +159,14 @@ fn an_unknown_key_in_a_recipe() {
     let said = refusal(&["train", "--config", arg(&recipe), "--dry-run"]);
     assert!(said.contains("recipe.toml") && said.contains("epochz"), "{said}");
 }
+
+#[test]
+fn data_that_are_not_there_are_missed_before_the_target_is_loaded() {
+    let dir = tempfile::tempdir().unwrap();
+    let (recipe, data) = (dir.path().join("recipe.toml"), dir.path().join("train.jsonl"));
+    std::fs::write(&data, "{\"id\": \"a\", \"messages\": [{\"role\": \"user\", \"content\": \"Why?\"}]}\n").unwrap();
+    let text = format!("target = \"./no-such-target\"\ndata = {data:?}\nheld_out = \"held-aut.jsonl\"\nout = \"o\"\n");
+    std::fs::write(&recipe, text).unwrap();
+    let said = refusal(&["train", "--config", arg(&recipe)]);
+    assert!(said.contains("held-aut.jsonl"), "{said}");
+}
