@@ -47,7 +47,7 @@ pub struct Plan {
 }
 
 /// What the program takes before it has read anything, and what the allocator keeps of freed memory.
-const PROCESS: u64 = 72 << 20;
+const PROCESS: u64 = 88 << 20;
 
 /// Plans `config` for conversations of these `sizes`. `target_bytes` is 4 for f32, 2 for f16.
 pub fn plan(
