@@ -1,8 +1,10 @@
 //! The engine on a GPU device, through WGSL. Where there is no card, Mesa's software rasteriser (lavapipe) plays one; where
 //! neither is there, every test says so and passes.
 
+mod host_reads;
+
 use std::io::Write;
-use std::sync::OnceLock;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use burn::prelude::*;
 use sightdraft_core::device::{DeviceChoice, pick};
@@ -15,9 +17,10 @@ use crate::tiny::{Oracle, bushy_tree, prompt, random_draft, random_of, request, 
 /// How far a GPU's numbers may be from the CPU's.
 const TOLERANCE: f32 = 1e-3;
 
-/// The first device, opened once.
-fn device() -> Option<Device> {
+/// The first device, opened once, for one test at a time: its reads are counted.
+fn device() -> Option<(Device, MutexGuard<'static, ()>)> {
     static DEVICE: OnceLock<Option<Device>> = OnceLock::new();
+    static TURN: Mutex<()> = Mutex::new(());
     let open = || match pick(&DeviceChoice("wgpu".into())) {
         Ok((device, taken)) => {
             say(&format!("testing the engine on {taken}"));
@@ -28,7 +31,9 @@ fn device() -> Option<Device> {
             None
         }
     };
-    DEVICE.get_or_init(open).clone()
+    let device = DEVICE.get_or_init(open).clone()?;
+    // A test that failed leaves nothing behind.
+    Some((device, TURN.lock().unwrap_or_else(PoisonError::into_inner)))
 }
 
 /// To the terminal, past the test harness, which keeps what tests print that pass.
@@ -66,7 +71,7 @@ fn passes(llama: &Llama) -> Vec<Vec<f32>> {
 
 #[test]
 fn passes_trees_and_compaction_agree_with_the_cpu() {
-    let Some(device) = device() else { return };
+    let Some((device, _turn)) = device() else { return };
     let target = target();
     // Weights are drawn when they are first used: here, then moved.
     let here = passes(&target);
@@ -89,7 +94,7 @@ fn check_lossless(target: &Llama, draft: &dyn Draft, tree: TreeChoice, seed: u64
 
 #[test]
 fn drafts_change_no_token() {
-    let Some(device) = device() else { return };
+    let Some((device, _turn)) = device() else { return };
     let target = target().to_device(&device);
     let tree = TreeChoice::Fixed(TreeShape { total: 6, depth: 1, top_k: 3 });
     check_lossless(&target, &random_draft(&target), tree.clone(), 0);
@@ -99,14 +104,14 @@ fn drafts_change_no_token() {
 
 #[test]
 fn trees_that_follow_the_cost_change_no_token() {
-    let Some(device) = device() else { return };
+    let Some((device, _turn)) = device() else { return };
     let target = target().to_device(&device);
     check_lossless(&target, &random_draft(&target), TreeChoice::Adaptive(tuner(0.1, 0.3)), 3);
 }
 
 #[test]
 fn an_oracle_is_accepted() {
-    let Some(device) = device() else { return };
+    let Some((device, _turn)) = device() else { return };
     let target = target().to_device(&device);
     let mut request = request(prompt(&target, 3, true), 11);
     request.tree = TreeShape::chain(4).into();
@@ -119,7 +124,7 @@ fn an_oracle_is_accepted() {
 
 #[test]
 fn sampling_gives_tokens_of_the_vocabulary() {
-    let Some(device) = device() else { return };
+    let Some((device, _turn)) = device() else { return };
     let target = target().to_device(&device);
     let draft = random_draft(&target);
     for acceptance in [Acceptance::PointMass, Acceptance::Ratio] {

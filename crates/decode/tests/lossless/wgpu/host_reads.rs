@@ -1,20 +1,15 @@
 //! Every read waits for a GPU to be through with its queue, so a pass makes one and a level of guesses makes one. They are counted
 //! where wgpu itself reports them: a buffer is mapped for each tensor that goes to the host.
-#![cfg(feature = "wgpu")]
-
-#[path = "lossless/tiny.rs"]
-#[allow(dead_code, reason = "shared with the tests on losslessness")]
-mod tiny;
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use burn::module::Module;
 use log::{LevelFilter, Log, Metadata, Record};
-use sightdraft_core::device::{DeviceChoice, pick};
 use sightdraft_decode::{TreeShape, generate};
 use sightdraft_draft::Draft;
 use sightdraft_target::Llama;
 
+use super::device;
 use crate::tiny::{prompt, random_draft, request, target};
 
 /// Counts wgpu's reports.
@@ -52,10 +47,7 @@ fn reads(target: &Llama, draft: Option<&dyn Draft>, tree: TreeShape) -> (usize, 
 
 #[test]
 fn a_pass_and_a_level_of_guesses_are_read_once() {
-    let device = match pick(&DeviceChoice("wgpu".into())) {
-        Ok((device, _)) => device,
-        Err(error) => return eprintln!("skipping the count of reads: {error}"),
-    };
+    let Some((device, _turn)) = device() else { return };
     log::set_logger(&Reads).unwrap();
     log::set_max_level(LevelFilter::Trace);
     let target = target().to_device(&device);
