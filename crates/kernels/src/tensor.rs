@@ -59,19 +59,15 @@ impl PackedLinear {
         }
         let rows = dims[..D - 1].iter().product();
         let x = Values::of(x);
-        let lengths = layers.map(|layer| rows * layer.outputs());
         // Not cleared: that takes as long as writing the results.
-        let mut ys = lengths.map(Vec::with_capacity);
-        let mut left = lengths.into_iter();
-        let places = ys.each_mut().map(|y| &mut y.spare_capacity_mut()[..left.next().unwrap_or(0)]);
-        Self::write_all(layers, x.as_slice(), rows, places);
+        let mut ys = layers.map(|layer| Box::new_uninit_slice(rows * layer.outputs()));
+        Self::write_all(layers, x.as_slice(), rows, ys.each_mut().map(|y| &mut **y));
         let mut layers = layers.iter();
-        ys.map(|mut y| {
+        ys.map(|y| {
             let mut dims = dims;
             dims[D - 1] = layers.next().map_or(0, |layer| layer.outputs());
-            // SAFETY: the capacity was asked for, and `write_all` has written every value.
-            unsafe { y.set_len(rows * dims[D - 1]) };
-            x.answer(y, dims, &device)
+            // SAFETY: `write_all` has written every value.
+            x.answer(unsafe { y.assume_init() }.into_vec(), dims, &device)
         })
     }
 }
