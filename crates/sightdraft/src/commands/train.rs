@@ -115,8 +115,8 @@ impl Conversations {
         Ok(Self { training: training::read(data)?, held_out: training::read(held_out)? })
     }
 
-    /// Encodes them for `target`.
-    pub fn encode(&self, recipe: &Recipe, target: &ServedTarget) -> Result<Examples> {
+    /// Encodes them for `target`, and lets go of what was read.
+    pub fn encode(self, recipe: &Recipe, target: &ServedTarget) -> Result<Examples> {
         // What the context does not hold cannot be trained on either.
         let longest = recipe.train.max_length.min(target.model.llama().config.max_position_embeddings);
         Ok(Examples {
