@@ -73,9 +73,9 @@ pub fn plan(
         }
     };
     let restricted_head = draft.draft_vocab_size as u64 * target.hidden_size as u64 * 4;
-    let memory = Tape { config, target, draft };
-    let of = |batch: &Vec<usize>| memory.of_batch(&batch.iter().map(|i| kept[*i]).collect::<Vec<_>>());
-    let tape = schedule.iter().flatten().map(of).max().unwrap_or_else(|| memory.of_batch(&fullest(config)));
+    let tape = Tape { config, target, draft };
+    let of = |batch: &Vec<usize>| tape.of_batch(&batch.iter().map(|i| kept[*i]).collect::<Vec<_>>());
+    let unroll = schedule.iter().flatten().map(of).max().unwrap_or_else(|| tape.of_batch(&fullest(config)));
     let shared_table =
         if draft.method.shares_head() { target.vocab_size as u64 * target.hidden_size as u64 } else { 0 };
     Plan {
@@ -85,8 +85,8 @@ pub fn plan(
         tokens,
         target_parameters,
         draft_parameters,
-        memory: PROCESS + resident(target, target_bytes) + restricted_head + draft_parameters * 16 + tape,
-        unroll: tape,
+        memory: PROCESS + resident(target, target_bytes) + restricted_head + draft_parameters * 16 + unroll,
+        unroll,
         // Last = weights and two moments, twice while it is replaced; best = weights, twice as well; in each the copy of the
         // target's embeddings that the EAGLE-1 family publishes.
         disk: draft_parameters * 4 * (2 * 3 + 2) + shared_table * 4 * (2 + 2) + cache,
@@ -244,6 +244,7 @@ mod tests {
         assert!(memory(ratio(64), 512) > memory(ratio(8), 512) + (1 << 30));
         assert_eq!(memory(ObjectiveConfig::Vsd(Vsd::Em(Em::default())), 512), memory(soft_ce(), 512));
     }
+
     #[test]
     fn logits_cost_memory_where_the_assistant_speaks() {
         let target = smollm2();
