@@ -40,12 +40,9 @@ pub fn generate_batch(
     let mut batch = Batch { llama, rows, cache: llama.new_cache() };
     let mut hidden = batch.prefill(prompts)?;
     loop {
-        let going = batch.take(hidden, sampling, on_done)?;
+        batch.take(hidden, sampling, on_done)?;
         if batch.rows.is_empty() {
             return Ok(());
-        }
-        if let Some(going) = going {
-            batch.cache = batch.cache.select(&going);
         }
         hidden = batch.step();
     }
@@ -104,30 +101,33 @@ impl Batch<'_> {
         Ok(pass.hidden.narrow(1, longest - 1, 1))
     }
 
-    /// The next token of every row; rows that end are handed out. The batch places of those that go on, if any ended.
+    /// The next token of every row. Rows that end are handed out, and the last ones take their places in the batch: the cache of
+    /// the others stays where it is.
     fn take(
         &mut self,
         hidden: Tensor<3>,
         sampling: Sampling,
         on_done: &mut dyn FnMut(usize, Vec<u32>, Stop) -> Result<()>,
-    ) -> Result<Option<Vec<usize>>> {
+    ) -> Result<()> {
         let logits = self.llama.logits(hidden).squeeze_dim::<2>(1).cast(DType::F32);
         let next = self.next_tokens(logits, sampling);
-        let mut going = Vec::with_capacity(next.len());
-        let before = self.rows.len();
-        for (place, (mut row, token)) in std::mem::take(&mut self.rows).into_iter().zip(next).enumerate() {
+        let before = next.len();
+        let mut going: Vec<usize> = (0..before).collect();
+        for (place, token) in next.into_iter().enumerate().rev() {
+            let row = &mut self.rows[place];
             let mut new = vec![token];
             let stop = row.rules.cut(&mut new, row.tokens.len());
             row.tokens.append(&mut new);
-            match stop {
-                Some(stop) => on_done(row.index, row.tokens, stop)?,
-                None => {
-                    going.push(place);
-                    self.rows.push(row);
-                }
+            if let Some(stop) = stop {
+                going.swap_remove(place);
+                let row = self.rows.swap_remove(place);
+                on_done(row.index, row.tokens, stop)?;
             }
         }
-        Ok((going.len() < before).then_some(going))
+        if going.len() < before {
+            self.cache.keep(&going);
+        }
+        Ok(())
     }
 
     fn next_tokens(&mut self, logits: Tensor<2>, sampling: Sampling) -> Vec<u32> {

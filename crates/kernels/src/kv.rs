@@ -83,13 +83,17 @@ impl PackedKv {
         }
     }
 
-    /// The cache of the sequences `kept` alone, in that order.
-    pub fn select(&self, kept: &[usize]) -> Self {
-        let pick = |all: &[f32]| -> Vec<f32> {
-            let each = all.len() / self.batch.max(1);
-            kept.iter().flat_map(|&sequence| &all[sequence * each..(sequence + 1) * each]).copied().collect()
-        };
-        Self { batch: kept.len(), keys: pick(&self.keys), values: pick(&self.values), ..*self }
+    /// Keeps the sequences `kept` alone, in that order, and moves only those whose place changes. All differ, and no `kept[i]` is
+    /// below i.
+    pub fn keep(&mut self, kept: &[usize]) {
+        let (keys, values) = (self.kv_heads * self.keys_len(), self.kv_heads * self.values_len());
+        for (all, each) in [(&mut self.keys, keys), (&mut self.values, values)] {
+            for (to, &from) in kept.iter().enumerate().filter(|(to, from)| to != *from) {
+                all.copy_within(from * each..(from + 1) * each, to * each);
+            }
+            all.truncate(kept.len() * each);
+        }
+        self.batch = kept.len();
     }
 
     /// Keys and values of the first `len` places, `[batch, kv_heads, len, dim]` each.
@@ -217,15 +221,15 @@ mod tests {
     }
 
     #[test]
-    fn gathers_accepted_places_and_selects_sequences() {
+    fn gathers_accepted_places_and_keeps_sequences() {
         let mut kv = filled(3, 40, 7);
         kv.gather(&[30, 33, 39], 30);
-        let kept = kv.select(&[2, 0]);
-        let (k, v) = kept.unpack(33);
-        assert_eq!(kept.batch(), 2);
+        kv.keep(&[2, 1]);
+        let (k, v) = kv.unpack(33);
+        assert_eq!(kv.batch(), 2);
         let first = |sequence: usize, place: usize| k[(sequence * 2 * 33 + place) * 3];
         assert_eq!([first(0, 29), first(0, 31), first(0, 32)], [20_290.0, 20_330.0, 20_390.0]);
-        assert_eq!([first(1, 30), first(1, 31)], [300.0, 330.0]);
+        assert_eq!([first(1, 30), first(1, 31)], [10_300.0, 10_330.0]);
         assert!(k.iter().zip(&v).all(|(k, v)| *k == -v));
     }
 }

@@ -111,10 +111,9 @@ impl KvCache {
         }
     }
 
-    /// The cache of the batch places `kept` alone, in that order.
-    pub fn select(&self, kept: &[usize]) -> Self {
-        let layers = self.layers.iter().map(|stored| stored.as_ref().map(|stored| stored.select(kept))).collect();
-        Self { layers, len: self.len }
+    /// Keeps the batch places `kept` alone, in that order. All differ, and no `kept[i]` is below i.
+    pub fn keep(&mut self, kept: &[usize]) {
+        self.layers.iter_mut().filter_map(Option::as_mut).for_each(|stored| stored.keep(kept));
     }
 }
 
@@ -164,14 +163,15 @@ impl Stored {
         }
     }
 
-    fn select(&self, kept: &[usize]) -> Self {
+    fn keep(&mut self, kept: &[usize]) {
         match self {
-            Self::Packed(packed) => Self::Packed(packed.select(kept)),
+            Self::Packed(packed) => packed.keep(kept),
             Self::Rows(both) => {
-                let (keys, values) = both.as_ref();
+                let (keys, values) = both.as_mut();
                 let index = index(kept, &keys.device());
-                let pick = |rows: &Tensor<4>| rows.clone().select(0, index.clone());
-                Self::Rows(Box::new((pick(keys), pick(values))))
+                for storage in [keys, values] {
+                    storage.inplace(|storage| storage.select(0, index.clone()));
+                }
             }
         }
     }
@@ -273,7 +273,7 @@ mod tests {
         packed.layers[0] = packed.layers[0].take().map(|stored| Stored::Packed(stored.into_packed(300)));
         for cache in [&mut rows, &mut packed] {
             cache.gather(290, &[1, 5, 9]);
-            *cache = cache.select(&[0]);
+            cache.keep(&[0]);
         }
         let (packed_keys, packed_values) = packed.layer(0).expect("appended");
         let (keys, values) = rows.layer(0).expect("appended");
