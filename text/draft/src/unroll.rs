@@ -7,23 +7,21 @@
 
 use burn::prelude::*;
 use burn::tensor::DType;
-use burn::tensor::activation::softmax;
+use burn::tensor::kind::Basic;
+use sightdraft_kernels::{masked_softmax, matmul};
 use sightdraft_target::attention::Attention;
 
 use crate::UnrollRows;
 
-/// Small enough that its exponential is 0 beside any score.
-const BLOCKED: f32 = -1e30;
-
 /// Keys and values of the steps so far.
 pub(crate) struct Unrolled {
     form: UnrollRows,
-    /// `[B, kv_heads, d, n]` of step 0.
+    /// `[B, kv_heads, n, d]` of step 0.
     keys: Tensor<4>,
     /// `[B, kv_heads, n, d]` of step 0.
     values: Tensor<4>,
-    /// Added to the scores of step 0's keys, `[B or 1, 1, n, n]`.
-    bias: Option<Tensor<4>>,
+    /// Which of step 0's keys a row must not look at, `[B or 1, 1, n, n]`.
+    blocked: Tensor<4, Bool>,
     later: Vec<Later>,
 }
 
@@ -33,29 +31,31 @@ struct Later {
     keys: Tensor<4>,
     /// `[B, kv_heads, n, d]`.
     values: Tensor<4>,
-    /// Added to the scores, `[1, 1, n, 1]`; None while every row sees its key.
-    bias: Option<Tensor<4>>,
+    /// Whether a row must not look at its key, `[B or 1, 1, n, 1]`.
+    blocked: Tensor<4, Bool>,
 }
 
 impl Unrolled {
     /// From step 0's keys, values and mask (true = blocked).
     pub(crate) fn new(form: UnrollRows, k: Tensor<4>, v: Tensor<4>, blocked: Option<Tensor<4, Bool>>) -> Self {
-        let bias = blocked.map(|blocked| blocked.float().cast(DType::F32) * BLOCKED);
-        Self { form, keys: k.swap_dims(2, 3), values: v, bias, later: Vec::new() }
+        let n = k.dims()[2];
+        let blocked = blocked.unwrap_or_else(|| marks([1, 1, n, n], false, &k.device()));
+        Self { form, keys: k, values: v, blocked, later: Vec::new() }
     }
 
     /// Paths move down by one row; the rows that come in see nothing of what was.
     fn move_down(&mut self) {
-        let n = self.values.dims()[2];
-        let hide = |bias: Option<Tensor<4>>, columns: usize, device: &Device| {
-            let bias = bias.unwrap_or_else(|| Tensor::zeros([1, 1, n, columns], device));
-            move_down(bias, BLOCKED)
+        let hide = |blocked: Tensor<4, Bool>| {
+            let [batch, _, _, columns] = blocked.dims();
+            let above = marks([batch, 1, 1, columns], true, &blocked.device());
+            move_down(blocked, above)
         };
-        self.bias = Some(hide(self.bias.take(), n, &self.values.device()));
+        self.blocked = hide(self.blocked.clone());
         for later in &mut self.later {
-            later.keys = move_down(later.keys.clone(), 0.0);
-            later.values = move_down(later.values.clone(), 0.0);
-            later.bias = Some(hide(later.bias.take(), 1, &self.values.device()));
+            let none = later.keys.clone().narrow(2, 0, 1).zeros_like();
+            later.keys = move_down(later.keys.clone(), none.clone());
+            later.values = move_down(later.values.clone(), none);
+            later.blocked = hide(later.blocked.clone());
         }
     }
 
@@ -67,12 +67,15 @@ impl Unrolled {
         if self.form == UnrollRows::Row {
             self.move_down();
         }
-        self.later.push(Later { keys: k, values: v, bias: None });
+        let seen = marks([self.blocked.dims()[0], 1, n, 1], false, &k.device());
+        self.later.push(Later { keys: k, values: v, blocked: seen });
         let q = q * (width as f64).powf(-0.5);
         let dtype = q.dtype();
         let mut columns = vec![self.first_scores(q.clone())];
-        columns.extend(self.later.iter().map(|later| later.scores(q.clone())));
-        let weights = softmax(Tensor::cat(columns, 3), 3).cast(dtype);
+        columns.extend(self.later.iter().map(|later| row_scores(q.clone(), later.keys.clone()).cast(DType::F32)));
+        let blocked = [&self.blocked].into_iter().chain(self.later.iter().map(|later| &later.blocked));
+        let blocked = Tensor::cat(blocked.cloned().collect(), 3);
+        let weights = masked_softmax(Tensor::cat(columns, 3), Some(blocked)).cast(dtype);
         let mut mixed = self.first_values(weights.clone().narrow(3, 0, n));
         for (step, later) in self.later.iter().enumerate() {
             mixed = mixed + row_values(weights.clone().narrow(3, n + step, 1), later.values.clone());
@@ -85,11 +88,7 @@ impl Unrolled {
         let [batch, heads, n, width] = q.dims();
         let kv_heads = self.keys.dims()[1];
         let grouped = q.reshape([batch, kv_heads, heads / kv_heads * n, width]);
-        let scores = grouped.matmul(self.keys.clone()).cast(DType::F32).reshape([batch, heads, n, n]);
-        match &self.bias {
-            Some(bias) => scores + bias.clone(),
-            None => scores,
-        }
+        matmul(grouped, self.keys.clone(), true).cast(DType::F32).reshape([batch, heads, n, n])
     }
 
     /// Step 0's values under `weights` `[B, heads, n, n]`: `[B, heads, n, d]`.
@@ -97,29 +96,22 @@ impl Unrolled {
         let [batch, heads, n, _] = weights.dims();
         let [_, kv_heads, _, width] = self.values.dims();
         let grouped = weights.reshape([batch, kv_heads, heads / kv_heads * n, n]);
-        grouped.matmul(self.values.clone()).reshape([batch, heads, n, width])
+        matmul(grouped, self.values.clone(), false).reshape([batch, heads, n, width])
     }
 }
 
-impl Later {
-    /// `[B, heads, n, 1]`.
-    fn scores(&self, q: Tensor<4>) -> Tensor<4> {
-        let scores = row_scores(q, self.keys.clone()).cast(DType::F32);
-        match &self.bias {
-            Some(bias) => scores + bias.clone(),
-            None => scores,
-        }
-    }
-}
-
-/// Rows `[.., n, width]` moved down by one, `value` coming in above.
-fn move_down(rows: Tensor<4>, value: f32) -> Tensor<4> {
-    let [batch, heads, n, width] = rows.dims();
-    let above = Tensor::full([batch, heads, 1, width], value, (&rows.device(), rows.dtype()));
+/// Rows `[.., n, width]` moved down by one, `above` `[.., 1, width]` coming in.
+fn move_down<K: Basic>(rows: Tensor<4, K>, above: Tensor<4, K>) -> Tensor<4, K> {
+    let n = rows.dims()[2];
     if n == 1 {
         return above;
     }
     Tensor::cat(vec![above, rows.narrow(2, 0, n - 1)], 2)
+}
+
+/// A mask that says one thing everywhere.
+fn marks(shape: [usize; 4], blocked: bool, device: &Device) -> Tensor<4, Bool> {
+    Tensor::full(shape, blocked, device)
 }
 
 /// Each row's query with the same row's key: `[B, heads, n, 1]`.
