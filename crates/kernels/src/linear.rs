@@ -314,6 +314,20 @@ impl<'a> Columns<'a> {
             target.write_copy_of_slice(&values[..count]);
         }
     }
+
+    /// [`write`](Self::write) of several tiles beside each other, each `[rows, width]`, from the first row on: row by row, so that
+    /// memory is written in longer pieces.
+    ///
+    /// # Safety
+    /// As [`write`](Self::write).
+    pub(crate) unsafe fn write_beside(&self, first: usize, tiles: &[f32], width: usize) {
+        for row in 0..self.rows {
+            for (t, tile) in tiles.chunks_exact(self.rows * width).enumerate() {
+                // SAFETY: what the caller promises.
+                unsafe { self.write(row, first + t * width, &tile[row * width..(row + 1) * width], width) };
+            }
+        }
+    }
 }
 
 /// Fills `words` tile by tile.

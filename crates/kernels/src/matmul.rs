@@ -57,10 +57,12 @@ fn products(a: &FlexTensor, flip_a: bool, b: &FlexTensor, flip_b: bool) -> FlexT
         _ => (0, 0),
     };
     let each = dims[rank - 2] * dims[rank - 1];
-    let mut y = vec![0.0; left.len() * each];
+    let mut y = Box::new_uninit_slice(left.len() * each);
     for ((a, b), y) in left.into_iter().zip(right).zip(y.chunks_exact_mut(each.max(1))) {
         multiply(a, b, y);
     }
+    // SAFETY: there are as many products as pieces of `each` values, and a product writes every place of its piece.
+    let y = unsafe { y.assume_init() }.into_vec();
     FlexTensor::new(Bytes::from_elems(y), Layout::contiguous(dims), DType::F32)
 }
 

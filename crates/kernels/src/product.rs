@@ -3,8 +3,10 @@
 //! It runs on the same inner loop as [`PackedLinear`](crate::PackedLinear): the left matrix is packed into groups of rows once,
 //! and each task packs the tiles of the right matrix that it multiplies.
 
+use std::mem::MaybeUninit;
+
 use crate::isa::Isa;
-use crate::linear::{Columns, ROWS_PER_READ, Storage, as_uninit};
+use crate::linear::{Columns, ROWS_PER_READ, Storage};
 use crate::pool;
 use crate::rows::{PackedRows, interleave};
 use crate::tile::{Tile, group_limit};
@@ -82,15 +84,15 @@ impl<'a> Matrix<'a> {
 ///
 /// # Shapes
 /// - a: `[m, k]`; b: `[k, n]`
-/// - out: `[m, n]`, row-major; overwritten
+/// - out: `[m, n]`, row-major; written in every place
 ///
 /// # Panics
 /// If the shapes do not fit each other.
-pub fn multiply(a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32]) {
+pub fn multiply(a: Matrix<'_>, b: Matrix<'_>, out: &mut [MaybeUninit<f32>]) {
     assert_eq!(a.columns, b.rows, "product: expected the right matrix to have {} rows", a.columns);
     assert_eq!(out.len(), a.rows * b.columns, "out: expected {} x {} values", a.rows, b.columns);
     if a.columns == 0 || out.is_empty() {
-        out.fill(0.0);
+        out.fill(MaybeUninit::new(0.0));
         return;
     }
     let isa = Isa::detect();
@@ -103,21 +105,27 @@ pub fn multiply(a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32]) {
     let tiles = b.columns.div_ceil(width);
     let values = b.values.len() * a.rows.div_ceil(ROWS_PER_READ);
     let run = tiles.div_ceil(pool::threads_for(values) * TASKS_PER_THREAD);
-    let columns = Columns::new(as_uninit(out), a.rows, b.columns);
+    let columns = Columns::new(out, a.rows, b.columns);
     let together = (PACKED / (inputs * width)).clamp(1, run);
+    let each = a.rows * width;
+    let beside = (SUMS / each).clamp(1, together);
     pool::for_each(values, tiles.div_ceil(run), &|task| {
         let mut packed = vec![0.0; together * inputs * width];
-        let mut sums = vec![0.0; a.rows * width];
+        let mut sums = vec![0.0; beside * each];
         let end = ((task + 1) * run).min(tiles);
         for first in (task * run..end).step_by(together) {
             let packed = &mut packed[..together.min(end - first) * inputs * width];
             b.pack_tiles(first * width, width, packed);
-            for (t, words) in packed.chunks_exact(inputs * width).enumerate() {
+            for (t, words) in packed.chunks(beside * inputs * width).enumerate() {
+                let words = words.chunks_exact(inputs * width);
+                let sums = &mut sums[..words.len() * each];
                 sums.fill(0.0);
-                let words = bytemuck::cast_slice(words);
-                isa.dispatch(Tile { storage: Storage::F32, words, inputs, rows: &rows, sums: &mut sums });
+                for (words, sums) in words.zip(sums.chunks_exact_mut(each)) {
+                    let words = bytemuck::cast_slice(words);
+                    isa.dispatch(Tile { storage: Storage::F32, words, inputs, rows: &rows, sums });
+                }
                 // SAFETY: each tile has its own columns, and each tile is in one task.
-                unsafe { columns.write(0, (first + t) * width, &sums, width) };
+                unsafe { columns.write_beside((first + t * beside) * width, sums, width) };
             }
         }
     });
@@ -125,6 +133,9 @@ pub fn multiply(a: Matrix<'_>, b: Matrix<'_>, out: &mut [f32]) {
 
 /// Values that a task packs at a time: half a megabyte, which stays in the second cache.
 const PACKED: usize = 1 << 17;
+
+/// Sums that a task holds before it writes them: the tiles beside each other go to a row of the result in one piece.
+const SUMS: usize = 1 << 16;
 
 /// Enough tasks that a core which is disturbed does not hold up the others, few enough that a task's scratch pays.
 const TASKS_PER_THREAD: usize = 4;
@@ -134,6 +145,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::linear::as_uninit;
 
     fn values(n: usize, seed: usize) -> Vec<f32> {
         (0..n).map(|i| ((i * 2_654_435_761 + seed * 40_503) % 2001) as f32 / 1000.0 - 1.0).collect()
@@ -151,7 +163,7 @@ mod tests {
             let at = |row: usize, i: usize| if flip_a { x[i * m + row] } else { x[row * k + i] };
             let bt = |i: usize, column: usize| if flip_b { w[column * k + i] } else { w[i * n + column] };
             let mut out = vec![f32::NAN; m * n];
-            multiply(a, b, &mut out);
+            multiply(a, b, as_uninit(&mut out));
             for row in 0..m {
                 for column in 0..n {
                     let exact: f64 = (0..k).map(|i| f64::from(at(row, i)) * f64::from(bt(i, column))).sum();
@@ -164,7 +176,7 @@ mod tests {
     #[test]
     fn nothing_to_sum_gives_zeros() {
         let mut out = [1.0; 6];
-        multiply(Matrix::new(&[], 2, 0), Matrix::new(&[], 0, 3), &mut out);
+        multiply(Matrix::new(&[], 2, 0), Matrix::new(&[], 0, 3), as_uninit(&mut out));
         assert_eq!(out, [0.0; 6]);
     }
 }
