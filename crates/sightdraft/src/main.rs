@@ -7,6 +7,7 @@ mod costs;
 mod demo;
 mod grid;
 mod lengths;
+mod memory;
 mod output;
 mod recipe;
 mod tree;
@@ -17,14 +18,11 @@ use clap::Parser;
 
 use arguments::{Arguments, Command};
 
-/// Large tensors come and go all the time: see Cargo.toml.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 /// Bad input and bad requests end with this.
 const FAILURE: u8 = 2;
 
 fn main() -> ExitCode {
+    memory::keep_freed();
     one_sentence_per_panic();
     tracing_subscriber::fmt()
         .with_env_filter(tracing_subscriber::EnvFilter::from_env("SIGHTDRAFT_LOG"))
