@@ -27,7 +27,8 @@ pub struct Models {
     /// Queries of a ViSpec draft's image adaptor: all but one become tokens that stand for an image; 2, as published, if not
     /// given.
     pub num_q: Option<usize>,
-    /// A draft to go on from (its vocabulary and its adaptor stay); a fresh one if not given.
+    /// A draft to go on from (its adaptor stays, and its vocabulary unless `draft_vocab_size` names another); a fresh one if not
+    /// given.
     pub start: Option<String>,
     /// Conversations to train on, as JSON lines.
     pub data: PathBuf,

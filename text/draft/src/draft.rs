@@ -7,7 +7,7 @@ use std::path::Path;
 use burn::module::{ModuleMapper, Param};
 use burn::prelude::*;
 use burn::tensor::DType;
-use sightdraft_core::{Checkpoint, Result};
+use sightdraft_core::{Checkpoint, Error, Result};
 use sightdraft_target::{KvCache, Llama, Mask, on_plain_cpu};
 
 use crate::published::{self, Published};
@@ -134,6 +134,21 @@ impl DraftModel {
             Method::Vispec => Self::ViSpec(ViSpec::load(&checkpoint, config, target, device)?),
             _ => Self::Eagle1(Eagle1::load(&checkpoint, config, target, device)?),
         })
+    }
+
+    /// The same draft for another vocabulary, see [`Eagle3::with_vocab`].
+    ///
+    /// # Errors
+    /// A method that speaks through the target's head, and so has the target's vocabulary.
+    pub fn with_vocab(self, vocab: VocabMap, target: &Llama) -> Result<Self> {
+        match self {
+            Self::Eagle3(draft) => Ok(Self::Eagle3(draft.with_vocab(vocab, target))),
+            other => {
+                let (expected, found) =
+                    ("an EAGLE-3 draft to start from", other.published().config().method.to_string());
+                Err(Error::invalid("draft_vocab_size", expected, found, "leave it out"))
+            }
+        }
     }
 
     /// The form for inference: on the CPU packed for few rows, in bf16, for a step costs what its weights take to read and a guess

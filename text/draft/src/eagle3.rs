@@ -141,6 +141,24 @@ impl Eagle3 {
         }
     }
 
+    /// The same head for another vocabulary: ids that it knows keep their rows, new ones start from the target's own, as in a fresh
+    /// head (derived).
+    pub fn with_vocab(self, vocab: VocabMap, target: &Llama) -> Self {
+        let host = |rows: Tensor<2>| rows.into_data().convert::<f32>().iter::<f32>().collect::<Vec<f32>>();
+        let width = self.config.layer.hidden_size;
+        let own = host(self.lm_head.weight_out_in());
+        let mut rows = host(target.head().rows(vocab.targets()));
+        for (row, &id) in rows.chunks_exact_mut(width).zip(vocab.targets()) {
+            if let Some(known) = self.vocab.draft(id) {
+                row.copy_from_slice(&own[known as usize * width..][..width]);
+            }
+        }
+        let device = self.norm.gamma.device();
+        let rows = Tensor::<2>::from_data(TensorData::new(rows, [vocab.targets().len(), width]), &device);
+        let config = DraftConfig { draft_vocab_size: vocab.targets().len(), ..self.config };
+        Self { lm_head: Projection::from_weight(rows.transpose()), vocab, config, ..self }
+    }
+
     /// Reads the published layout (the layer as `midlayer.*`, or `layers.0.*` as speculators and vLLM name it).
     ///
     /// # Errors

@@ -114,6 +114,26 @@ fn a_fresh_head_speaks_with_the_rows_of_the_target() {
 }
 
 #[test]
+fn another_vocabulary_keeps_the_known_rows_and_takes_the_others_from_the_target() {
+    let (old, target) = (draft(), target());
+    let new = DraftModel::Eagle3(old.clone()).with_vocab(VocabMap::new(vec![2, 5, 9, 11], 12), &target).unwrap();
+    let (before, after) = (logits(&old), logits(&new));
+    // Two positions each: 3 logits before, 4 after.
+    for row in 0..2 {
+        assert_eq!(after[row * 4 + 1..row * 4 + 3], before[row * 3 + 1..row * 3 + 3]);
+    }
+    let DraftModel::Eagle3(head) = &new else { panic!("still EAGLE-3") };
+    let rows = head.lm_head.weight_out_in().select(0, Tensor::from_ints([0, 3], &Device::flex()));
+    let own = target.embed_tokens.weight.val().select(0, Tensor::from_ints([2, 11], &Device::flex()));
+    rows.into_data().assert_eq(&own.into_data(), false);
+    let dir = tempfile::tempdir().unwrap();
+    new.save(dir.path()).unwrap();
+    assert_eq!(logits(&DraftModel::open(dir.path(), &target, &Device::flex()).unwrap()), after);
+    let shared = sharing(Method::Eagle1, &target).with_vocab(VocabMap::new(vec![2], 12), &target);
+    assert!(shared.unwrap_err().to_string().contains("draft_vocab_size"));
+}
+
+#[test]
 fn what_does_not_fit_the_target_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     saved(dir.path());

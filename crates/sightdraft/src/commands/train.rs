@@ -6,7 +6,7 @@ use burn::tensor::{DType, Device};
 use clap::Args;
 use sightdraft_core::{Error, Result, hub};
 use sightdraft_datasets::{Conversation, training};
-use sightdraft_draft::{DraftConfig, DraftModel, VocabMap};
+use sightdraft_draft::{Draft, DraftConfig, DraftModel, VocabMap};
 use sightdraft_target::{Llama, LlamaConfig, ServedTarget};
 use sightdraft_train::peak::peak_memory;
 use sightdraft_train::plan::gib;
@@ -149,12 +149,16 @@ fn encoded(
 
 /// The draft that training starts from.
 pub fn first_draft(recipe: &Recipe, examples: &[Example], target: &Llama, device: &Device) -> Result<DraftModel> {
-    match &recipe.models.start {
-        Some(start) => DraftModel::open(&hub::resolve(start)?, target, device),
-        None => {
-            let config = recipe.models.draft(&target.config)?;
-            Ok(fresh_draft(config, examples, recipe.train.seed, target, device))
+    let Some(start) = &recipe.models.start else {
+        let config = recipe.models.draft(&target.config)?;
+        return Ok(fresh_draft(config, examples, recipe.train.seed, target, device));
+    };
+    let draft = DraftModel::open(&hub::resolve(start)?, target, device)?;
+    match recipe.models.draft_vocab_size {
+        Some(size) if size != draft.vocab().targets().len() => {
+            draft.with_vocab(most_said(examples, size, target.config.vocab_size), target)
         }
+        _ => Ok(draft),
     }
 }
 
@@ -167,13 +171,16 @@ pub fn fresh_draft(
     device: &Device,
 ) -> DraftModel {
     device.seed(seed);
-    let size = config.draft_vocab_size;
-    let vocabulary = if size == target.config.vocab_size {
-        VocabMap::identity(size)
-    } else {
-        VocabMap::most_frequent(&counts(examples, target.config.vocab_size), size)
-    };
+    let vocabulary = most_said(examples, config.draft_vocab_size, target.config.vocab_size);
     DraftModel::init(config, vocabulary, target, device)
+}
+
+/// The `size` ids, of `vocabulary`, that the assistant says most often.
+fn most_said(examples: &[Example], size: usize, vocabulary: usize) -> VocabMap {
+    match size == vocabulary {
+        true => VocabMap::identity(size),
+        false => VocabMap::most_frequent(&counts(examples, vocabulary), size),
+    }
 }
 
 /// How often the assistant says each id.
