@@ -168,20 +168,22 @@ impl<'a> Batch<'a> {
         let clean = self.padded(|s| &s.features, 0, n);
         let features = self.noise.iter().fold(clean, |features, noise| features + noise.clone());
         let form = draft.unroll_rows();
-        let embeds = |step: usize| self.padded(|s| &s.embeds, 1 + form.shift(step), n);
+        let embeds = |step: usize, from: usize| self.padded(|s| &s.embeds, 1 + form.shift(step) + from, n - from);
         let positions = [(0..n).collect()];
         let image: Vec<Vec<Option<usize>>> = self.sequences.iter().map(|s| window(&s.image, 1, n)).collect();
         let rows =
-            FeatureRows { features, embeds: embeds(0), positions: &positions, mask: &Mask::Causal, image: &image };
-        let later: Vec<Tensor<3>> = (1..self.steps).map(embeds).collect();
-        let passes = draft.unroll(rows, &later);
+            FeatureRows { features, embeds: embeds(0, 0), positions: &positions, mask: &Mask::Causal, image: &image };
+        // Prompts are seen, but begin no path that trains.
+        let from = self.anchors.iter().map(|anchor| anchor.position).min().unwrap_or(0);
+        let later: Vec<Tensor<3>> = (1..self.steps).map(|step| embeds(step, from)).collect();
+        let passes = draft.unroll(rows, from, &later);
         let probabilities = self.target_probabilities(head);
         let greedy = self.greedy(draft.vocab());
         // Several taps are more than the head reads: such a draft guesses no feature of the target.
-        let next = (draft.taps().len() == 1).then(|| flat_rows(self.padded(|s| &s.features, 1, n)));
+        let next = (draft.taps().len() == 1).then(|| flat_rows(self.padded(|s| &s.features, 1 + from, n - from)));
         let steps = passes.into_iter().enumerate().map(|(j, pass)| {
             // A row beyond the end trains nothing; any other stands in for it.
-            let row = |a: &Anchor| a.sequence * n + form.row(a.position, j).min(n - 1);
+            let row = |a: &Anchor| a.sequence * (n - from) + form.row(a.position, j).min(n - 1) - from;
             let flat: Vec<usize> = self.anchors.iter().map(row).collect();
             let of_draft = index(&flat, &pass.predict.device());
             let predict = flat_rows(pass.predict).select(0, of_draft.clone());

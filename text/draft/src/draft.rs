@@ -86,10 +86,15 @@ pub trait Draft {
     /// How the rows of later steps are numbered.
     fn unroll_rows(&self) -> UnrollRows;
 
-    /// The training unroll: step 0 is `rows`; step j uses the hidden of step j-1 and `later[j-1]`, the embeddings shifted left by
-    /// [`UnrollRows::shift`] of j. Returns one pass per step (`later.len() + 1`); autodiff flows through all of them, as far
-    /// as the method does not cut it.
-    fn unroll(&self, rows: FeatureRows<'_>, later: &[Tensor<3>]) -> Vec<DraftPass>;
+    /// The training unroll over the rows from `from` on: those before leave keys that paths see, but no path of theirs is asked
+    /// for. Step 0 is `rows`; step j uses the hidden of step j-1 and `later[j-1]`, the embeddings of the rows from `from` on,
+    /// shifted left by [`UnrollRows::shift`] of j. Returns one pass of those rows per step (`later.len() + 1`); autodiff flows
+    /// through all of them, as far as the method does not cut it.
+    ///
+    /// # Shapes
+    /// - rows: `[B, n, ..]`; each of `later`: `[B, n - from, H]`
+    /// - passes: `[B, n - from, H]`
+    fn unroll(&self, rows: FeatureRows<'_>, from: usize, later: &[Tensor<3>]) -> Vec<DraftPass>;
 
     /// Logits over the draft vocabulary, `[B, n, D]`.
     fn logits(&self, predict: Tensor<3>) -> Tensor<3>;
@@ -227,8 +232,8 @@ impl Draft for DraftModel {
         self.inner().unroll_rows()
     }
 
-    fn unroll(&self, rows: FeatureRows<'_>, later: &[Tensor<3>]) -> Vec<DraftPass> {
-        self.inner().unroll(rows, later)
+    fn unroll(&self, rows: FeatureRows<'_>, from: usize, later: &[Tensor<3>]) -> Vec<DraftPass> {
+        self.inner().unroll(rows, from, later)
     }
 
     fn logits(&self, predict: Tensor<3>) -> Tensor<3> {

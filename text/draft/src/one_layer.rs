@@ -6,6 +6,7 @@ use sightdraft_target::attention::Attention;
 use sightdraft_target::{KvCache, Mask, PassRows, Rope};
 
 use crate::published::Published;
+use crate::rows::rows_from;
 use crate::unroll::Unrolled;
 use crate::{Draft, DraftPass, DraftState, FeatureRows, UnrollRows, VocabMap};
 
@@ -86,22 +87,30 @@ impl<T: OneLayer> Draft for T {
         OneLayer::unroll_rows(self)
     }
 
-    fn unroll(&self, rows: FeatureRows<'_>, later: &[Tensor<3>]) -> Vec<DraftPass> {
+    fn unroll(&self, rows: FeatureRows<'_>, from: usize, later: &[Tensor<3>]) -> Vec<DraftPass> {
         let (form, device) = (OneLayer::unroll_rows(self), rows.embeds.device());
-        let blocked = rows.mask.blocked(rows.embeds.dims()[1], 0, &device);
+        let n = rows.embeds.dims()[1];
+        let blocked = rows.mask.blocked(n, 0, &device).map(|blocked| blocked.narrow(2, from, n - from));
+        let angles = |step: usize, first: usize| {
+            let moved = |row: &Vec<usize>| row[first..].iter().map(|position| position + form.shift(step)).collect();
+            let positions: Vec<Vec<usize>> = rows.positions.iter().map(moved).collect();
+            self.rope().angles(&positions, &device)
+        };
         let entered = self.enter(rows.features.cast(self.dtype()));
         let fused = self.fuse(entered.clone(), rows.embeds.cast(self.dtype()), rows.image);
-        let angles = self.rope().angles(rows.positions, &device);
-        let (q, k, v) = self.attention().project(fused.input, &angles);
+        let (k, v) = self.attention().keys_and_values(fused.input.clone(), &angles(0, 0));
+        let q = self.attention().queries(rows_from(fused.input, from), &angles(0, from));
         let attended = self.attention().attend(q, k.clone(), v.clone(), blocked.clone());
-        let mut passes = vec![self.leave(fused.residual, attended)];
+        let mut passes = vec![self.leave(rows_from(fused.residual, from), attended)];
+        let entered = rows_from(entered, from);
+        let image: Vec<Vec<Option<usize>>> = rows.image.iter().map(|image| image[from..].to_vec()).collect();
         let mut unrolled = Unrolled::new(form, k, v, blocked);
         for (index, embeds) in later.iter().enumerate() {
-            let moved = |row: &Vec<usize>| row.iter().map(|position| position + form.shift(index + 1)).collect();
-            let positions: Vec<Vec<usize>> = rows.positions.iter().map(moved).collect();
             let hidden = form.next_features(&entered, &passes[index].hidden);
-            let fused = self.fuse(hidden, embeds.clone().cast(self.dtype()), rows.image);
-            let (q, k, v) = self.attention().project(fused.input, &self.rope().angles(&positions, &device));
+            let fused = self.fuse(hidden, embeds.clone().cast(self.dtype()), &image);
+            let angles = angles(index + 1, from);
+            let (k, v) = self.attention().keys_and_values(fused.input.clone(), &angles);
+            let q = self.attention().queries(fused.input, &angles);
             let attended = unrolled.attend(self.attention(), q, k, v);
             passes.push(self.leave(fused.residual, attended));
         }

@@ -47,3 +47,9 @@ pub(crate) fn moved_down(first: &Tensor<3>, last: Tensor<3>) -> Tensor<3> {
         n => Tensor::cat(vec![first.clone().narrow(1, 0, 1), last.narrow(1, 0, n - 1)], 1),
     }
 }
+
+/// The rows `[B, n, width]` from `from` on.
+pub(crate) fn rows_from(rows: Tensor<3>, from: usize) -> Tensor<3> {
+    let n = rows.dims()[1];
+    if from == 0 { rows } else { rows.narrow(1, from, n - from) }
+}

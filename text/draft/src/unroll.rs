@@ -13,33 +13,32 @@ use sightdraft_target::attention::Attention;
 
 use crate::UnrollRows;
 
-/// Keys and values of the steps so far.
+/// Keys and values of the steps so far: n of step 0, and of each later step those of the m rows whose paths are asked for.
 pub(crate) struct Unrolled {
     form: UnrollRows,
     /// `[B, kv_heads, n, d]` of step 0.
     keys: Tensor<4>,
     /// `[B, kv_heads, n, d]` of step 0.
     values: Tensor<4>,
-    /// Which of step 0's keys a row must not look at, `[B or 1, 1, n, n]`.
+    /// Which of step 0's keys a row must not look at, `[B or 1, 1, m, n]`.
     blocked: Tensor<4, Bool>,
     later: Vec<Later>,
 }
 
 /// What a later step left, in the rows that see it.
 struct Later {
-    /// `[B, kv_heads, n, d]`.
+    /// `[B, kv_heads, m, d]`.
     keys: Tensor<4>,
-    /// `[B, kv_heads, n, d]`.
+    /// `[B, kv_heads, m, d]`.
     values: Tensor<4>,
-    /// Whether a row must not look at its key, `[B or 1, 1, n, 1]`.
+    /// Whether a row must not look at its key, `[B or 1, 1, m, 1]`.
     blocked: Tensor<4, Bool>,
 }
 
 impl Unrolled {
-    /// From step 0's keys, values and mask (true = blocked).
+    /// From step 0's keys, values and mask `[B or 1, 1, m, n]` (true = blocked; None for a single row).
     pub(crate) fn new(form: UnrollRows, k: Tensor<4>, v: Tensor<4>, blocked: Option<Tensor<4, Bool>>) -> Self {
-        let n = k.dims()[2];
-        let blocked = blocked.unwrap_or_else(|| marks([1, 1, n, n], false, &k.device()));
+        let blocked = blocked.unwrap_or_else(|| marks([1, 1, 1, 1], false, &k.device()));
         Self { form, keys: k, values: v, blocked, later: Vec::new() }
     }
 
@@ -59,15 +58,16 @@ impl Unrolled {
         }
     }
 
-    /// One later step: its queries `[B, heads, n, d]` over everything so far and its own keys. `[B, n, H]`.
+    /// One later step: its queries `[B, heads, m, d]` over everything so far and its own keys. `[B, m, H]`.
     ///
-    /// Scores are `[B, heads, n, n + j]`: a later step costs one column, not n.
+    /// Scores are `[B, heads, m, n + j]`: a later step costs one column, not m.
     pub(crate) fn attend(&mut self, attention: &Attention, q: Tensor<4>, k: Tensor<4>, v: Tensor<4>) -> Tensor<3> {
-        let [batch, heads, n, width] = q.dims();
+        let [batch, heads, rows, width] = q.dims();
+        let n = self.keys.dims()[2];
         if self.form == UnrollRows::Row {
             self.move_down();
         }
-        let seen = marks([self.blocked.dims()[0], 1, n, 1], false, &k.device());
+        let seen = marks([self.blocked.dims()[0], 1, rows, 1], false, &k.device());
         self.later.push(Later { keys: k, values: v, blocked: seen });
         let q = q * (width as f64).powf(-0.5);
         let dtype = q.dtype();
@@ -80,23 +80,23 @@ impl Unrolled {
         for (step, later) in self.later.iter().enumerate() {
             mixed = mixed + row_values(weights.clone().narrow(3, n + step, 1), later.values.clone());
         }
-        attention.o_proj.forward(mixed.swap_dims(1, 2).reshape([batch, n, heads * width]))
+        attention.o_proj.forward(mixed.swap_dims(1, 2).reshape([batch, rows, heads * width]))
     }
 
-    /// Scores over step 0's keys, `[B, heads, n, n]`. The query heads of a group become rows.
+    /// Scores over step 0's keys, `[B, heads, m, n]`. The query heads of a group become rows.
     fn first_scores(&self, q: Tensor<4>) -> Tensor<4> {
-        let [batch, heads, n, width] = q.dims();
-        let kv_heads = self.keys.dims()[1];
-        let grouped = q.reshape([batch, kv_heads, heads / kv_heads * n, width]);
-        matmul(grouped, self.keys.clone(), true).cast(DType::F32).reshape([batch, heads, n, n])
+        let [batch, heads, rows, width] = q.dims();
+        let [_, kv_heads, n, _] = self.keys.dims();
+        let grouped = q.reshape([batch, kv_heads, heads / kv_heads * rows, width]);
+        matmul(grouped, self.keys.clone(), true).cast(DType::F32).reshape([batch, heads, rows, n])
     }
 
-    /// Step 0's values under `weights` `[B, heads, n, n]`: `[B, heads, n, d]`.
+    /// Step 0's values under `weights` `[B, heads, m, n]`: `[B, heads, m, d]`.
     fn first_values(&self, weights: Tensor<4>) -> Tensor<4> {
-        let [batch, heads, n, _] = weights.dims();
+        let [batch, heads, rows, n] = weights.dims();
         let [_, kv_heads, _, width] = self.values.dims();
-        let grouped = weights.reshape([batch, kv_heads, heads / kv_heads * n, n]);
-        matmul(grouped, self.values.clone(), false).reshape([batch, heads, n, width])
+        let grouped = weights.reshape([batch, kv_heads, heads / kv_heads * rows, n]);
+        matmul(grouped, self.values.clone(), false).reshape([batch, heads, rows, width])
     }
 }
 

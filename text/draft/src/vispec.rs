@@ -16,7 +16,7 @@ use crate::adaptor::ImageAdaptor;
 use crate::compress::{self, Compression};
 use crate::one_layer::{self, Fused, OneLayer};
 use crate::published::Published;
-use crate::rows::moved_down;
+use crate::rows::{moved_down, rows_from};
 use crate::{Draft, DraftConfig, DraftPass, DraftState, Eagle1, FeatureRows, INIT_STD, UnrollRows, VocabMap, fusion};
 
 /// The ViSpec head.
@@ -205,8 +205,9 @@ impl Draft for ViSpec {
     }
 
     /// Every step is a pass of its own over the whole sequence: row r reads what the step before left at row r-1 (the first
-    /// row the target's feature again), and gradients flow back through all of them, as published.
-    fn unroll(&self, rows: FeatureRows<'_>, later: &[Tensor<3>]) -> Vec<DraftPass> {
+    /// row the target's feature again), and gradients flow back through all of them, as published. Since a row sees what other
+    /// rows of its step leave, all rows are passed, whichever are asked for.
+    fn unroll(&self, rows: FeatureRows<'_>, from: usize, later: &[Tensor<3>]) -> Vec<DraftPass> {
         let rows = self.cast(rows);
         let compression = Compression::new(rows.image, self.tokens());
         let batch = rows.embeds.dims()[0];
@@ -220,7 +221,8 @@ impl Draft for ViSpec {
             };
             passes.push(self.pass(&mut self.start(), hidden, &rows, &compression, &images));
         }
-        passes
+        let asked = |rows: Tensor<3>| rows_from(rows, from);
+        passes.into_iter().map(|pass| DraftPass { hidden: asked(pass.hidden), predict: asked(pass.predict) }).collect()
     }
 
     fn logits(&self, predict: Tensor<3>) -> Tensor<3> {

@@ -150,7 +150,7 @@ fn a_batch_with_other_images_in_every_sequence_is_each_of_them_alone() {
             mask: &Mask::Causal,
             image,
         };
-        draft.unroll(rows, &[embeds.clone(), embeds])
+        draft.unroll(rows, 0, &[embeds.clone(), embeds])
     };
     for draft in drafts(&target) {
         let together = unroll(&draft, &batch, &layouts);

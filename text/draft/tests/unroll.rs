@@ -75,15 +75,17 @@ fn a_path_of_the_unroll_is_what_decoding_along_it_gives() {
             mask: &Mask::Causal,
             image: &vec![vec![None; ROWS]; 2],
         };
-        let later: Vec<Tensor<3>> = (1..STEPS).map(shifted).collect();
-        let passes = draft.unroll(rows, &later);
-        assert_eq!(passes.len(), STEPS);
-        for anchor in 0..ROWS {
-            let want = decoded(&draft, &features, &embeds, anchor);
-            for (step, pass) in passes.iter().enumerate().filter(|(step, _)| form.row(anchor, *step) < ROWS) {
-                let found = pass.predict.clone().narrow(1, form.row(anchor, step), 1);
-                let diff: f32 = (found - want.clone().narrow(1, step, 1)).abs().max().into_scalar();
-                assert!(diff < 1e-5, "{method}, row {anchor}, step {step}: {diff}");
+        for from in [0, 3, ROWS - 1] {
+            let later: Vec<Tensor<3>> = (1..STEPS).map(|step| shifted(step).narrow(1, from, ROWS - from)).collect();
+            let passes = draft.unroll(rows.clone(), from, &later);
+            assert_eq!(passes.len(), STEPS);
+            for anchor in from..ROWS {
+                let want = decoded(&draft, &features, &embeds, anchor);
+                for (step, pass) in passes.iter().enumerate().filter(|(step, _)| form.row(anchor, *step) < ROWS) {
+                    let found = pass.predict.clone().narrow(1, form.row(anchor, step) - from, 1);
+                    let diff: f32 = (found - want.clone().narrow(1, step, 1)).abs().max().into_scalar();
+                    assert!(diff < 1e-5, "{method}, row {anchor} from {from}, step {step}: {diff}");
+                }
             }
         }
     }
@@ -102,7 +104,7 @@ fn a_single_row_unrolls() {
             mask: &Mask::Causal,
             image: &vec![vec![None]; 2],
         };
-        let passes = draft.unroll(rows, &[one(&embeds), one(&embeds)]);
+        let passes = draft.unroll(rows, 0, &[one(&embeds), one(&embeds)]);
         assert_eq!(passes.len(), 3);
         assert!(passes.iter().all(|pass| pass.predict.clone().is_finite().all().into_scalar::<bool>()), "{method}");
     }

@@ -85,13 +85,21 @@ impl Attention {
         }
     }
 
-    /// Post-RoPE queries `[B, heads, n, d]`, keys and values `[B, kv_heads, n, d]` of `x` `[B, n, input]`.
-    pub fn project(&self, x: Tensor<3>, angles: &(Tensor<4>, Tensor<4>)) -> (Tensor<4>, Tensor<4>, Tensor<4>) {
-        let [batch, n, _] = x.dims();
-        let split = |rows: Tensor<3>, heads: usize| rows.reshape([batch, n, heads, self.head_dim]).swap_dims(1, 2);
-        let [q, k, v] = Projection::forward_all([&self.q_proj, &self.k_proj, &self.v_proj], x);
-        let (q, k, v) = (split(q, self.heads), split(k, self.kv_heads), split(v, self.kv_heads));
-        (turn(q, angles), turn(k, angles), v)
+    /// Post-RoPE queries of `x` `[B, n, input]`: `[B, heads, n, d]`.
+    pub fn queries(&self, x: Tensor<3>, angles: &(Tensor<4>, Tensor<4>)) -> Tensor<4> {
+        turn(self.split(self.q_proj.forward(x), self.heads), angles)
+    }
+
+    /// Post-RoPE keys and values of `x` `[B, n, input]`, each `[B, kv_heads, n, d]`.
+    pub fn keys_and_values(&self, x: Tensor<3>, angles: &(Tensor<4>, Tensor<4>)) -> (Tensor<4>, Tensor<4>) {
+        let [k, v] = Projection::forward_all([&self.k_proj, &self.v_proj], x);
+        (turn(self.split(k, self.kv_heads), angles), self.split(v, self.kv_heads))
+    }
+
+    /// `[B, n, heads * d]` as `[B, heads, n, d]`.
+    fn split(&self, rows: Tensor<3>, heads: usize) -> Tensor<4> {
+        let [batch, n, _] = rows.dims();
+        rows.reshape([batch, n, heads, self.head_dim]).swap_dims(1, 2)
     }
 
     /// softmax(q k^T / sqrt(d)) v with true = blocked, then the output projection: `[B, n, H]`. Keys and values are not
@@ -131,7 +139,8 @@ impl Attention {
             let mixed = cache.attend(layer, self.kv_heads, Projected { q, k, v }, angles, blocked);
             return self.o_proj.forward(mixed);
         }
-        let (q, k, v) = self.project(x, angles);
+        let q = self.queries(x.clone(), angles);
+        let (k, v) = self.keys_and_values(x, angles);
         let (keys, values) = cache.append(layer, k, v);
         self.attend(q, keys, values, blocked)
     }

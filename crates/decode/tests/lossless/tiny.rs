@@ -148,7 +148,7 @@ impl Draft for Oracle<'_> {
         UnrollRows::Anchor
     }
 
-    fn unroll(&self, _rows: FeatureRows<'_>, _later: &[Tensor<3>]) -> Vec<DraftPass> {
+    fn unroll(&self, _rows: FeatureRows<'_>, _from: usize, _later: &[Tensor<3>]) -> Vec<DraftPass> {
         Vec::new()
     }
 

@@ -46,7 +46,7 @@ fn check_unroll(draft: &Eagle3, fixture: &Fixture, case: &str, device: &Device) 
     let image = vec![vec![None; n]; batch];
     fixture.check(&name("step0.hidden_in"), draft.fc.forward(features.clone()));
     let rows = FeatureRows { features, embeds: embeds[0].clone(), positions: &positions, mask: &mask, image: &image };
-    let passes = draft.unroll(rows, &embeds[1..]);
+    let passes = draft.unroll(rows, 0, &embeds[1..]);
     assert_eq!(passes.len(), steps);
     let loss = published_loss(draft, fixture, case, &passes, device);
     for (step, pass) in passes.iter().enumerate() {

@@ -38,7 +38,7 @@ impl Recording {
             mask: &mask(&self.fixture.i64("attention_mask"), n),
             image: &vec![vec![None; n]; batch],
         };
-        self.draft.unroll(rows, &vec![embeds; steps - 1])
+        self.draft.unroll(rows, 0, &vec![embeds; steps - 1])
     }
 
     /// `[B, n, 1]`.

@@ -173,7 +173,7 @@ fn fixture_a_directory_of_speculators_unrolls_as_there() {
         mask: &Mask::Causal,
         image: &[vec![None; n]],
     };
-    for (step, pass) in draft.unroll(rows, &[shifted(1), shifted(2)]).into_iter().enumerate() {
+    for (step, pass) in draft.unroll(rows, 0, &[shifted(1), shifted(2)]).into_iter().enumerate() {
         let whole = n - step;
         let part = |logits: Tensor<3>| logits.narrow(1, 0, whole).into_data().iter::<f32>().collect::<Vec<f32>>();
         let expected = fixture.tensor(&format!("step{step}.logits"), &device);

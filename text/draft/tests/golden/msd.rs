@@ -60,7 +60,7 @@ fn fixture_training_steps_are_the_same() {
             mask: &mask,
             image: &[visual, vec![None; n]],
         };
-        let mut passes = model.unroll(rows, &[]);
+        let mut passes = model.unroll(rows, 0, &[]);
         assert_eq!(passes.len(), 1);
         let predict = passes.remove(0).predict;
         fixture.check("predict", predict.clone());

@@ -74,7 +74,7 @@ fn check_training(recording: &Recording) {
         mask: &Mask::Causal,
         image: &[image],
     };
-    let passes = model.unroll(rows, &[embeds]);
+    let passes = model.unroll(rows, 0, &[embeds]);
     fixture.check("predict", passes[0].predict.clone());
     fixture.check("mtp_predict", passes[1].predict.clone());
     let predicts: Vec<Tensor<3>> = passes.into_iter().map(|pass| pass.predict).collect();
