@@ -7,10 +7,13 @@ use pulp::{Simd, WithSimd};
 use crate::isa::Isa;
 use crate::pages::Words;
 use crate::pool;
-use crate::tile::{LINE, NEAR, ask_for};
+use crate::tile::{Cache, LINE, ask_for};
 
 /// Bytes of one task.
 const PIECE: usize = 1 << 20;
+/// How many bytes ahead memory is asked for. (Measured: from here into the first cache, reading alone is 5% faster than with what
+/// serves multiplying best.)
+const NEAR: usize = 2048;
 
 /// A buffer that is read over and over, on all cores, with the same threads, pages and instructions as the
 /// weights: the time below which no pass over as many bytes of weights can go.
@@ -57,7 +60,9 @@ impl WithSimd for Read<'_> {
         let mut sums = [simd.splat_u32s(0); 8];
         for vectors in vectors {
             let ahead = vectors.as_ptr().cast::<u8>().wrapping_add(NEAR);
-            (0..size_of_val(vectors)).step_by(LINE).for_each(|offset| ask_for(ahead.wrapping_add(offset)));
+            (0..size_of_val(vectors))
+                .step_by(LINE)
+                .for_each(|offset| ask_for(ahead.wrapping_add(offset), Cache::First));
             for (sum, vector) in sums.iter_mut().zip(vectors) {
                 *sum = simd.xor_u32s(*sum, *vector);
             }
