@@ -2,12 +2,11 @@
 
 use std::path::Path;
 
-use sightdraft_core::chat::assistant_mask;
 use sightdraft_core::{ChatTemplate, Result, Tokenizer};
 use sightdraft_datasets::{Conversation, training};
 use sightdraft_target::llava::LlavaConfig;
 use sightdraft_train::Size;
-use sightdraft_train::example::question;
+use sightdraft_train::example::rendered;
 
 /// The size of each conversation of `data` in the language model of the target in `dir`, whose weights are not read.
 pub fn sizes(data: &Path, dir: &Path) -> Result<Vec<Size>> {
@@ -20,16 +19,10 @@ pub fn sizes(data: &Path, dir: &Path) -> Result<Vec<Size>> {
         false => 0,
     };
     let size = |c: &Conversation| -> Result<Size> {
-        let (text, answer) = match &c.answer_ids {
-            Some(answer) => (tokenizer.encode_prompt(&chat.prompt(question(&c.messages))?)?.len(), answer.len()),
-            None => {
-                let (ids, assistant) = assistant_mask(&tokenizer, &chat.conversation(&c.messages)?)?;
-                let answer = assistant.iter().filter(|a| **a).count();
-                (ids.len() - answer, answer)
-            }
-        };
-        let rows = text + answer + c.images.len() * more_per_image;
-        Ok(Size { rows, answer, image: !c.images.is_empty() })
+        let (_, assistant) = rendered(c, &tokenizer, &chat)?;
+        let (text, images) = (Size::of(&assistant, !c.images.is_empty()), c.images.len() * more_per_image);
+        // Images are asked about before anything is answered.
+        Ok(Size { rows: text.rows + images, prompt: text.prompt + images, ..text })
     };
     conversations.iter().map(size).collect()
 }

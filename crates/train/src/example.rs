@@ -3,7 +3,7 @@
 use std::hash::{Hash, Hasher};
 
 use sightdraft_core::chat::assistant_mask;
-use sightdraft_core::{Error, Message, Result, Role};
+use sightdraft_core::{ChatTemplate, Error, Message, Result, Role, Tokenizer};
 use sightdraft_datasets::{Conversation, ImageSource};
 use sightdraft_target::{ServedTarget, Target};
 use sightdraft_vision::{Image, Pixels, Preprocessor};
@@ -67,8 +67,7 @@ pub struct Example {
 }
 
 impl Example {
-    /// Renders, encodes and masks a conversation; image tokens are expanded to one per row. With `answer_ids` the answer is
-    /// those ids, exactly as the target gave them, behind the prompt that the turns before it make.
+    /// Renders, encodes and masks a conversation (see [`rendered`]); image tokens are expanded to one per row.
     ///
     /// # Errors
     /// A template in which the assistant's words cannot be found, no assistant token at all, images that do not fit.
@@ -77,10 +76,8 @@ impl Example {
         conversation.images.iter().try_for_each(|source| open_image(source).map(drop))?;
         let pictures = conversation.images.iter().map(|source| Picture::new(source.clone(), target));
         let images = pictures.collect::<Result<Vec<_>>>()?;
-        let (ids, assistant) = match &conversation.answer_ids {
-            Some(answer) => answered(conversation, answer, target)?,
-            None => assistant_mask(&target.tokenizer, &target.chat.conversation(&conversation.messages)?)?,
-        };
+        target.check_images(question(&conversation.messages), images.len())?;
+        let (ids, assistant) = rendered(conversation, &target.tokenizer, &target.chat)?;
         let (ids, assistant) = expand(target.model.as_ref(), &ids, &assistant, images.len())?;
         if !assistant.contains(&true) {
             let what = format!("conversation {:?}", conversation.id);
@@ -91,8 +88,7 @@ impl Example {
 
     /// What the schedule and the plan of memory go by.
     pub fn size(&self) -> Size {
-        let answer = self.assistant.iter().filter(|a| **a).count();
-        Size { rows: self.ids.len(), answer, image: !self.images.is_empty() }
+        Size::of(&self.assistant, !self.images.is_empty())
     }
 
     /// Answer tokens that some draft row predicts.
@@ -124,9 +120,20 @@ fn open_image(source: &ImageSource) -> Result<Image> {
     }
 }
 
-/// The prompt's ids followed by the target's own.
-fn answered(conversation: &Conversation, answer: &[u32], target: &ServedTarget) -> Result<(Vec<u32>, Vec<bool>)> {
-    let mut ids = target.prompt_ids(question(&conversation.messages), conversation.images.len())?;
+/// A conversation's ids, one image token per image, and which of them are the assistant's. With `answer_ids` the answer is those
+/// ids, exactly as the target gave them, behind the prompt that the turns before it make.
+///
+/// # Errors
+/// A template that refuses the messages, or in which the assistant's words cannot be found.
+pub fn rendered(
+    conversation: &Conversation,
+    tokenizer: &Tokenizer,
+    chat: &ChatTemplate,
+) -> Result<(Vec<u32>, Vec<bool>)> {
+    let Some(answer) = &conversation.answer_ids else {
+        return assistant_mask(tokenizer, &chat.conversation(&conversation.messages)?);
+    };
+    let mut ids = tokenizer.encode_prompt(&chat.prompt(question(&conversation.messages))?)?;
     let mut assistant = vec![false; ids.len()];
     ids.extend(answer);
     assistant.resize(ids.len(), true);

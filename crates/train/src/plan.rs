@@ -14,10 +14,24 @@ use crate::config::{Features, TrainConfig};
 pub struct Size {
     /// Rows in the language model.
     pub rows: usize,
+    /// Rows before the assistant's first: no path begins there.
+    pub prompt: usize,
     /// Rows that are the assistant's: logits are made for those alone.
     pub answer: usize,
     /// Whether it has images.
     pub image: bool,
+}
+
+impl Size {
+    /// From which rows are the assistant's.
+    pub fn of(assistant: &[bool], image: bool) -> Self {
+        Self {
+            rows: assistant.len(),
+            prompt: assistant.iter().take_while(|a| !**a).count(),
+            answer: assistant.iter().filter(|a| **a).count(),
+            image,
+        }
+    }
 }
 
 /// The plan that `--dry-run` prints. Bytes are estimates.
@@ -97,7 +111,7 @@ pub fn plan(
 /// As large a batch as the recipe allows, for data that are not there yet.
 fn fullest(config: &TrainConfig) -> Vec<Size> {
     let rows = config.batch_tokens.min(config.max_length).max(1);
-    vec![Size { rows, answer: rows, image: false }; config.batch_tokens / rows]
+    vec![Size { rows, prompt: 0, answer: rows, image: false }; config.batch_tokens / rows]
 }
 
 /// The batches of every optimiser step, over all epochs.
@@ -143,13 +157,13 @@ struct Tape<'a> {
 }
 
 impl Tape<'_> {
-    /// What every unrolled step leaves on the tape for every row, padding included, and for every anchor; the taps and the
-    /// target's own working set once, and three rows of D for an anchor besides the steps' (the target's probabilities before
-    /// they are lined up, and gradients on their way back).
+    /// What every unrolled step leaves on the tape for every row from the first path on, padding included, and for every anchor;
+    /// what the rows before leave for paths to see; the taps and the target's own working set once; and three rows of D for an
+    /// anchor besides the steps' (the target's probabilities before they are lined up, and gradients on their way back).
     fn of_batch(&self, batch: &[Size]) -> u64 {
         let steps = self.config.unroll as u64;
         let longest = batch.iter().map(|size| size.rows).max().unwrap_or(0) as u64;
-        let rows = batch.len() as u64 * longest;
+        let (rows, seen) = (batch.len() as u64 * longest, batch.len() as u64 * self.before_paths(batch));
         // The steps before an answer's first token train too.
         let anchors = |size: &Size| (size.answer as u64 + steps - 1).min(size.rows as u64);
         let anchors: u64 = batch.iter().map(anchors).sum();
@@ -157,7 +171,21 @@ impl Tape<'_> {
             + 2 * self.target.intermediate_size as u64;
         let vocabulary = steps * self.config.objective.objective().vocabulary_rows() + 3;
         let paths = batch.len() as u64 * self.of_paths(longest);
-        rows * (steps * self.of_row(longest) + 4 * once) + anchors * self.of_vocabulary(vocabulary) + paths
+        let unroll = (rows - seen) * steps * self.of_row(longest) + seen * self.of_seen_row();
+        rows * 4 * once + unroll + anchors * self.of_vocabulary(vocabulary) + paths
+    }
+
+    /// Rows of each sequence that no path of the batch begins at or comes to. ViSpec's steps pass all rows.
+    fn before_paths(&self, batch: &[Size]) -> u64 {
+        // The row that predicts the first of the answer, and the steps before it.
+        let before = |size: &Size| size.prompt.saturating_sub(1 + self.config.unroll);
+        let all = if self.draft.method == Method::Vispec { 0 } else { usize::MAX };
+        batch.iter().map(before).min().unwrap_or(0).min(all) as u64
+    }
+
+    /// Bytes per row that is only seen: feature and embedding as they come in and normed, keys and values.
+    fn of_seen_row(&self) -> u64 {
+        4 * 8 * self.draft.layer.hidden_size as u64
     }
 
     /// Bytes of one sequence's sampled paths, where the objective has the draft sample them: every path is a row of every
@@ -212,7 +240,7 @@ mod tests {
     }
 
     fn text(rows: usize) -> Size {
-        Size { rows, answer: rows, image: false }
+        Size { rows, prompt: 0, answer: rows, image: false }
     }
 
     #[test]
@@ -250,7 +278,7 @@ mod tests {
         let target = smollm2();
         let draft = DraftConfig::for_target(Method::Eagle1, &target, target.vocab_size).unwrap();
         let memory = |answer| {
-            let sizes = [Size { rows: 500, answer, image: true }];
+            let sizes = [Size { rows: 500, prompt: 100, answer, image: true }];
             plan(&TrainConfig::default(), &target, &draft, &sizes, 4).memory
         };
         // Logits and the target's probabilities on five steps, three rows besides.

@@ -62,20 +62,24 @@ impl ServedTarget {
     /// # Errors
     /// As [`ServedTarget::prompt`].
     pub fn prompt_ids(&self, messages: &[Message], images: usize) -> Result<Vec<u32>> {
+        self.check_images(messages, images)?;
+        self.tokenizer.encode_prompt(&self.chat.prompt(messages)?)
+    }
+
+    /// Whether the target can be asked `messages` with `images` images.
+    ///
+    /// # Errors
+    /// An image for a text-only target, another number of images than of `<image>`.
+    pub fn check_images(&self, messages: &[Message], images: usize) -> Result<()> {
         match &self.preprocessor {
-            Some(_) => check_placeholders(messages, images)?,
-            None if images == 0 => {}
+            Some(_) => check_placeholders(messages, images),
+            None if images == 0 => Ok(()),
             None => {
                 let (what, found) = (self.dir.display().to_string(), format!("{images} image(s)"));
-                return Err(Error::invalid(
-                    what,
-                    "text alone, the target reads no images",
-                    found,
-                    "leave the image out",
-                ));
+                let expected = "text alone, the target reads no images";
+                Err(Error::invalid(what, expected, found, "leave the image out"))
             }
         }
-        self.tokenizer.encode_prompt(&self.chat.prompt(messages)?)
     }
 }
 

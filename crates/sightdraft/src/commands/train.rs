@@ -201,7 +201,7 @@ fn print_plan(recipe: &Recipe, assume: Option<(usize, usize)>, dtype: DType) -> 
     let data = recipe.models.data.display();
     let (sizes, source) = match assume {
         Some((conversations, rows)) => {
-            (vec![Size { rows, answer: rows, image: false }; conversations], "assumed".to_string())
+            (vec![Size { rows, prompt: 0, answer: rows, image: false }; conversations], "assumed".to_string())
         }
         None if recipe.models.data.exists() => (sizes(&recipe.models.data, &dir)?, format!("counted in {data}")),
         None => (Vec::new(), format!("{data} is not there yet; see --assume")),
