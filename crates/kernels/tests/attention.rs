@@ -121,15 +121,21 @@ proptest! {
 
 #[test]
 fn what_is_blocked_for_all_may_hold_anything() {
-    let case = Case { heads: 2, kv_heads: 1, dim: 8, alive: 6, rows: 3 };
-    let (q, mut k, mut v) = (noise(48, 1), noise(48, 2), noise(48, 3));
-    let blocked: Vec<u8> = (0..18).map(|i| u8::from(i % 6 == 2 || i % 6 == 5)).collect();
-    let expected = case.run(Isa::detect(), &q, &k, &v, Some(&blocked));
-    for key in [2, 5] {
-        k[key * 8..(key + 1) * 8].fill(f32::NAN);
-        v[key * 8..(key + 1) * 8].fill(f32::INFINITY);
+    // Few rows, and enough to fill any vector.
+    for rows in [3, 12] {
+        let case = Case { heads: 2, kv_heads: 1, dim: 8, alive: 6, rows };
+        let (q, mut k, mut v) = (noise(16 * rows, 1), noise(48, 2), noise(48, 3));
+        let blocked: Vec<u8> = (0..6 * rows).map(|i| u8::from(i % 6 == 2 || i % 6 == 5)).collect();
+        for isa in Isa::available() {
+            let expected = case.run(isa, &q, &k, &v, Some(&blocked));
+            for key in [2, 5] {
+                k[key * 8..(key + 1) * 8].fill(f32::NAN);
+                v[key * 8..(key + 1) * 8].fill(f32::INFINITY);
+            }
+            assert!(same_bits(&expected, &case.run(isa, &q, &k, &v, Some(&blocked))), "{isa:?}, {rows} rows");
+            (k, v) = (noise(48, 2), noise(48, 3));
+        }
     }
-    assert!(same_bits(&expected, &case.run(Isa::detect(), &q, &k, &v, Some(&blocked))));
 }
 
 #[test]
