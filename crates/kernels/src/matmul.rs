@@ -119,6 +119,18 @@ mod tests {
     }
 
     #[test]
+    fn rows_outside_autodiff_leave_the_weights_gradient_as_it_is() {
+        let (plain, device) = (Device::flex(), Device::flex().autodiff());
+        let x = Tensor::<2>::random([40, 33], Distribution::Normal(0.0, 0.3), &plain);
+        let w = Tensor::<2>::random([33, 50], Distribution::Normal(0.0, 0.3), &device).require_grad();
+        let [mixed, whole] = [x.clone(), Tensor::from_inner(x)].map(|x| {
+            let y = matmul(x, w.clone(), false);
+            w.grad(&(y.clone() * y.sin()).sum().backward()).unwrap().into_data()
+        });
+        mixed.assert_eq(&whole, true);
+    }
+
+    #[test]
     fn each_matrix_of_a_batch_has_its_own_product() {
         let device = Device::flex().autodiff();
         let random = |dims: [usize; 4]| Tensor::<4>::random(dims, Distribution::Normal(0.0, 0.3), &device);

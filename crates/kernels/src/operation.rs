@@ -32,7 +32,7 @@ pub(crate) fn of_one<const D: usize, const E: usize, B: Backward<Flex, 1>>(
     }))
 }
 
-/// As [`of_one`], of two tensors, which are the state of `backward`.
+/// As [`of_one`], of two tensors, which are the state of `backward`; one of them may be outside autodiff.
 pub(crate) fn of_two<const D: usize, const E: usize, const F: usize>(
     a: &Tensor<D>,
     b: &Tensor<E>,
@@ -46,6 +46,7 @@ pub(crate) fn of_two<const D: usize, const E: usize, const F: usize>(
     if let (Ok(a), Ok(b)) = (a.clone().try_into_primitive::<Flex>(), b.clone().try_into_primitive::<Flex>()) {
         return Some(Tensor::from_primitive::<Flex>(forward(&contiguous(a), &contiguous(b))));
     }
+    let (a, b) = (tracked(a), tracked(b));
     let (a, b) = (a.try_into_primitive::<Autodiff<Flex>>().ok()?, b.try_into_primitive::<Autodiff<Flex>>().ok()?);
     let ((a, a_node), (b, b_node)) = (a.into_parts(), b.into_parts());
     let (a, b) = (contiguous(a), contiguous(b));
@@ -55,6 +56,11 @@ pub(crate) fn of_two<const D: usize, const E: usize, const F: usize>(
         OpsKind::Tracked(prep) => prep.finish((a, b), y),
         OpsKind::UnTracked(prep) => prep.finish(y),
     }))
+}
+
+/// The tensor under autodiff, where it needs no gradient if it was not there before.
+fn tracked<const D: usize>(x: Tensor<D>) -> Tensor<D> {
+    if x.device().is_autodiff() { x } else { Tensor::from_inner(x) }
 }
 
 /// The values of a contiguous `f32` tensor.

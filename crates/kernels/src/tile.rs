@@ -20,7 +20,7 @@ const CHUNK: usize = 256;
 /// How many bytes ahead a single group asks for its weights: far, into the second cache, which has room for more requests under
 /// way than the first one. (Measured on SmolLM2-135M: a pass over 8 rows takes 14% less than where they are asked into the first
 /// cache from 2 KiB ahead on, the best distance for that; over one row 5% less.)
-pub(crate) const AHEAD: usize = 32 << 10;
+const AHEAD: usize = 32 << 10;
 
 /// Bytes that a prefetch brings.
 pub(crate) const LINE: usize = 64;

@@ -177,10 +177,12 @@ impl Tape<'_> {
 
     /// Rows of each sequence that no path of the batch begins at or comes to. ViSpec's steps pass all rows.
     fn before_paths(&self, batch: &[Size]) -> u64 {
+        if self.draft.method == Method::Vispec {
+            return 0;
+        }
         // The row that predicts the first of the answer, and the steps before it.
         let before = |size: &Size| size.prompt.saturating_sub(1 + self.config.unroll);
-        let all = if self.draft.method == Method::Vispec { 0 } else { usize::MAX };
-        batch.iter().map(before).min().unwrap_or(0).min(all) as u64
+        batch.iter().map(before).min().unwrap_or(0) as u64
     }
 
     /// Bytes per row that is only seen: feature and embedding as they come in and normed, keys and values.

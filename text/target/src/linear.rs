@@ -108,9 +108,9 @@ impl Projection {
     /// For layers of which some are packed and some are not.
     fn forward_alone<const D: usize>(&self, x: Tensor<D>) -> Tensor<D> {
         match self {
-            Self::Plain(plain) if x.device().is_autodiff() => train(plain, x),
-            // Rows that carry no gradient, under weights that get one.
-            Self::Plain(plain) if plain.weight.device().is_autodiff() => train(plain, Tensor::from_inner(x)),
+            Self::Plain(plain) if [x.device(), plain.weight.device()].iter().any(Device::is_autodiff) => {
+                train(plain, x)
+            }
             Self::Plain(plain) => plain.forward(x),
             Self::Packed(_) => self.forward(x),
         }
